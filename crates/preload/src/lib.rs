@@ -95,16 +95,16 @@ fn register() {
     let _ = housekeeping::HOUSEKEEPING.set(&Housekeeper);
     let _ = limits::SPARES.set(socket::drop_spares);
     let _ = socket::FREE_ELSEWHERE.set(foreign::free);
-    let _ = owner_table::LET_GO.set(ended_processes::let_go);
+    let _ = owner_table::RELEASE_REFERENCE.set(ended_processes::release_reference);
     let _ = link::ending::UNUSED.set(foreign::unused);
     let _ = foreign::OWN_LINK.set(|role, wanted| listener::own_link(role, wanted));
     let _ = options::MATERIALISE
         .set(|fd, socket, reason| connection::materialise(fd, socket, reason).map(drop));
     let _ = listener::ADD_LINK.set(epoll::add_link);
-    let _ = exclusion::LEAVE.set(withdrawal::leave_library);
+    let _ = exclusion::LEAVE_LIBRARY.set(withdrawal::leave_library);
     let _ = passing::ADOPT_STANDARD.set(hooks::streams::adopt_standard);
     let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
-    let _ = lane::TELL_SETS.set(epoll::changed);
+    let _ = lane::NOTIFY_SETS.set(epoll::changed);
     // The last registration: once it is set the process may attach.
     let _ = attach::DEPENDANTS.set(&Region);
 }
@@ -117,8 +117,8 @@ extern "C" fn start() {
     complaint::remember();
     wait::initialise();
     fork::initialise();
-    class::arrive();
-    copying::arrive();
+    class::read_environment();
+    copying::read_environment();
     image::arrive();
 }
 

@@ -8,8 +8,8 @@ mod lists;
 
 use std::collections::{HashMap, VecDeque};
 
-use edges::{Look, Seen};
-use lists::{Bag, Index, Queue};
+use edges::{Reported, Snapshot};
+use lists::{DescriptorMap, NumberSet, Queue};
 
 /// Numbers that follow no order, the same in every run.
 struct Random(u64);
@@ -50,7 +50,7 @@ fn queue_keeps_its_order_whatever_leaves_it() {
 
 #[test]
 fn bag_holds_each_number_once() {
-    let (mut bag, mut model) = (Bag::default(), Vec::new());
+    let (mut bag, mut model) = (NumberSet::default(), Vec::new());
     let mut random = Random(11);
     for _ in 0..20_000 {
         let number = random.below(40);
@@ -81,7 +81,7 @@ fn bag_holds_each_number_once() {
 
 #[test]
 fn index_forgets_only_what_it_still_stands_for() {
-    let (mut index, mut model) = (Index::default(), HashMap::new());
+    let (mut index, mut model) = (DescriptorMap::default(), HashMap::new());
     let mut random = Random(13);
     for _ in 0..5_000 {
         let fd = i32::try_from(random.below(30)).expect("small");
@@ -104,8 +104,8 @@ const IN: u32 = libc::EPOLLIN.cast_unsigned();
 const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
 const RDHUP: u32 = libc::EPOLLRDHUP.cast_unsigned();
 
-const fn look(mask: u32, arrived: u64, full: u32) -> Look {
-    Look {
+const fn look(mask: u32, arrived: u64, full: u32) -> Snapshot {
+    Snapshot {
         mask,
         arrived,
         full,
@@ -116,8 +116,8 @@ const fn look(mask: u32, arrived: u64, full: u32) -> Look {
 
 #[test]
 fn what_is_held_back_is_no_edge() {
-    let seen = Seen::start(&look(OUT, 0, 0));
-    let held = Look {
+    let seen = Reported::start(&look(OUT, 0, 0));
+    let held = Snapshot {
         held: true,
         ..look(OUT, 0, 0)
     };
@@ -127,7 +127,7 @@ fn what_is_held_back_is_no_edge() {
 
 #[test]
 fn an_edge_is_due_for_bytes_only_where_bytes_are_asked_for() {
-    let seen = Seen::start(&look(OUT, 0, 0));
+    let seen = Reported::start(&look(OUT, 0, 0));
     let more = look(IN | OUT, 10, 0);
     assert!(seen.differs(&more, IN));
     assert!(seen.differs(&more, IN | OUT));
@@ -142,7 +142,7 @@ fn an_edge_is_due_for_bytes_only_where_bytes_are_asked_for() {
 
 #[test]
 fn an_end_is_an_edge_for_everybody_and_once() {
-    let mut seen = Seen::start(&look(OUT, 5, 0));
+    let mut seen = Reported::start(&look(OUT, 5, 0));
     let ended = look(IN | OUT | RDHUP, 5, 0);
     assert!(seen.differs(&ended, OUT));
     seen.note(&ended);
@@ -151,7 +151,7 @@ fn an_end_is_an_edge_for_everybody_and_once() {
 
 #[test]
 fn room_is_an_edge_only_after_a_writer_found_none() {
-    let mut seen = Seen::start(&look(OUT, 0, 3));
+    let mut seen = Reported::start(&look(OUT, 0, 3));
     assert!(!seen.differs(&look(OUT, 0, 3), OUT));
     // Full: not yet.
     assert!(!seen.differs(&look(0, 0, 4), OUT));
@@ -165,13 +165,13 @@ fn room_is_an_edge_only_after_a_writer_found_none() {
 
 #[test]
 fn a_member_added_while_full_is_told_of_room() {
-    let seen = Seen::start(&look(0, 0, 9));
+    let seen = Reported::start(&look(0, 0, 9));
     assert!(seen.differs(&look(OUT, 0, 9), OUT));
 }
 
 #[test]
 fn what_another_process_was_told_is_told_no_more() {
-    let mut seen = Seen::start(&look(OUT, 0, 0));
+    let mut seen = Reported::start(&look(OUT, 0, 0));
     let more = look(IN | OUT, 10, 0);
     seen.follow(&more, 10, 0);
     assert_eq!(seen.arrived(), 10);

@@ -13,14 +13,14 @@ use crate::sockets::listener::daemon_renewal;
 use crate::sockets::listener::wake_ups;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::socket::{self, Socket, status};
-use crate::waiting::signals::Held;
+use crate::waiting::signals::BlockedSignals;
 use crate::waiting::{housekeeping, poll, signals};
 
 /// What an accept found.
 pub enum Accepted {
     /// A virtual connection, under this descriptor, from this address.
     Virtual(i32, Address),
-    /// The kernel's accept on this descriptor will not wait, or must say why it fails.
+    /// The kernel's accept on this descriptor will not wait, or must return the error.
     Kernel(i32),
 }
 
@@ -36,20 +36,20 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     listener.begin_accept();
     let blocking = !socket.has(status::NONBLOCKING);
     let mut place = None;
-    let accepted = look(fd, socket, listener, flags, &mut place);
+    let accepted = find_connection(fd, socket, listener, flags, &mut place);
     place.inspect(|place| place.leave());
-    if socket.has(status::SHARED) && (blocking || listener.keeps_what_it_takes()) {
+    if socket.has(status::SHARED) && (blocking || listener.keeps_taken()) {
         listener::withdraw();
     } else if !blocking && accepted.is_ok() {
         listener.note_accept();
     } else {
-        // One was for this accept: the others are for whoever comes first.
+        // One connection was for this accept: the others are for the next acceptor.
         listener.share();
     }
     accepted
 }
 
-/// A call is over: if its socket was closed while it slept, the last sleeper lets it go.
+/// Called at the end of a call: if its socket was closed during the sleep, the last sleeper releases it.
 pub fn release(socket: &Socket) {
     let orphan = socket.local.orphan.load(Ordering::Acquire);
     if orphan > 0
@@ -62,7 +62,7 @@ pub fn release(socket: &Socket) {
     }
 }
 
-/// In a forked child no thread sleeps in what the program has closed.
+/// In a forked child no thread sleeps on sockets that the program has closed.
 pub fn reset_in_child() {
     let mut kept = Vec::new();
     table::for_each(|fd, word| {
@@ -79,7 +79,7 @@ pub fn reset_in_child() {
     }
 }
 
-fn look(
+fn find_connection(
     mut fd: i32,
     socket: &Socket,
     listener: &'static Listener,
@@ -88,10 +88,10 @@ fn look(
 ) -> Result<Accepted, i32> {
     let mut held = None;
     loop {
-        housekeeping::look();
+        housekeeping::announce_due();
         let look = || {
             let (kernel, offers) = ready(fd, listener.channel());
-            // As long as others come through the queue, nobody else looks.
+            // As long as connections come through the queue, no other call takes offers.
             if offers {
                 listener.take_offers();
             }
@@ -104,7 +104,7 @@ fn look(
             if pending.in_place {
                 pending
                     .link
-                    .awake(socket.has(status::NONBLOCKING) && wake_ups::serves());
+                    .set_awake(socket.has(status::NONBLOCKING) && wake_ups::has_serving_loop());
             }
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {
@@ -116,15 +116,15 @@ fn look(
             }
         }
         listener.forget_eras();
-        if socket.has(status::NONBLOCKING) && listener.is_done() && !listener.is_starved() {
+        if socket.has(status::NONBLOCKING) && listener.may_skip_kernel() && !listener.is_starved() {
             let used_up = limits::are_exhausted(fd);
             return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });
         }
-        // One look at both: an accept that finds nothing costs the kernel ten times as much.
-        listener.begin_look();
+        // One poll of both: an accept that finds nothing costs the kernel ten times as much.
+        listener.begin_kernel_look();
         let (kernel, offers) = ready(fd, listener.channel());
         if kernel {
-            listener.kernel_tells();
+            listener.note_kernel_report();
         }
         if offers && listener.take_offers() {
             continue;
@@ -132,7 +132,7 @@ fn look(
         if kernel {
             return Ok(Accepted::Kernel(fd));
         }
-        // TCP looks for a number before it looks for a connection.
+        // TCP reserves a number before it looks for a connection.
         if listener.is_starved() || place.is_none() && limits::are_exhausted(fd) {
             return Err(libc::EMFILE);
         }
@@ -147,8 +147,8 @@ fn look(
             number.inspect(|place| place.leave());
             release(socket);
         };
-        // Between two sleeps a signal must not be missed: the kernel's accept sleeps but once.
-        held = held.or_else(Held::new);
+        // No signal may be missed between two sleeps: the kernel's accept sleeps only once.
+        held = held.or_else(BlockedSignals::new);
         let woken = cancel::guarded(undo, || wait(fd, socket, held.as_ref()));
         socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
         if !socket.is(fd) {
@@ -171,7 +171,7 @@ fn look(
     }
 }
 
-/// Whether the kernel's accept would not wait, and whether the daemon has sent an offer.
+/// Whether the kernel's accept would not wait, and whether there is an offer of the daemon.
 fn ready(fd: i32, channel: i32) -> (bool, bool) {
     let mut set = [fd, channel].map(|fd| libc::pollfd {
         fd,
@@ -184,7 +184,7 @@ fn ready(fd: i32, channel: i32) -> (bool, bool) {
     }
 }
 
-fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
+fn wait(fd: i32, socket: &Socket, held: Option<&BlockedSignals>) -> Result<(), i32> {
     let limit = socket.entry.receive_timeout.load(Ordering::Relaxed);
     let timeout = if limit == 0 {
         -1
@@ -192,10 +192,10 @@ fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
         crate::waiting::wait::nanoseconds(limit)
     };
     if limit == 0 {
-        // As the kernel's accept would go on after some handlers.
+        // As the kernel's accept would continue after some handlers.
         let sleep = |set: &mut [libc::pollfd], mask| {
-            housekeeping::look();
-            poll::wait_for_connection(set, housekeeping::bounded(timeout), mask)
+            housekeeping::announce_due();
+            poll::wait_for_connection(set, housekeeping::bounded_sleep(timeout), mask)
         };
         return signals::sleep_restarting(fd, held, sleep).map(|_| ());
     }
@@ -204,7 +204,7 @@ fn wait(fd: i32, socket: &Socket, held: Option<&Held>) -> Result<(), i32> {
         events: libc::POLLIN,
         revents: 0,
     }];
-    match poll::wait_for_connection(&mut set, timeout, Held::mask(held)) {
+    match poll::wait_for_connection(&mut set, timeout, BlockedSignals::mask(held)) {
         Ok(0) => Err(libc::EAGAIN),
         Ok(_) => Ok(()),
         Err(error) => Err(error),

@@ -1,5 +1,5 @@
-//! `splice` between a virtual socket and a pipe. The kernel can not see the socket's bytes, so they
-//! are copied; nothing is taken from one side before the other has room for it.
+//! `splice` between a virtual socket and a pipe. The kernel can not see the socket's bytes, so they are copied. Bytes
+//! are taken from one side only when the other has room for them.
 
 use libc::{c_int, c_uint};
 use netchannel_abi::link::waiter as bits;
@@ -7,36 +7,36 @@ use netchannel_abi::link::waiter as bits;
 use crate::connections::transfer;
 use crate::descriptors::{limits, user};
 use crate::ground::{real, sys};
-use crate::sockets::lane::{Lane, Manner, Stop};
+use crate::sockets::lane::{Lane, ReceiveMode, Stop};
 use crate::sockets::socket::status;
 use crate::waiting::{signals, wait};
 
-/// Moved at most in one call: what a pipe usually holds.
+/// Most bytes of one call: the usual size of a pipe.
 const MOST: usize = 65536;
-/// What a pipe that has any room takes without blocking.
-const CERTAIN: usize = 4096;
+/// Bytes that a pipe with any room takes without blocking.
+const GUARANTEED_ROOM: usize = 4096;
 
 /// One call of `splice` with a socket and another file.
 pub struct Call {
     /// The other file.
     pub pipe: c_int,
-    /// It is read from.
+    /// The other file is the source.
     pub reads: bool,
-    /// The positions given for it, and for the socket; null for none.
+    /// The offsets given for the other file and for the socket; null for none.
     pub offsets: [*mut i64; 2],
-    /// Bytes at most.
+    /// Most bytes to move.
     pub length: usize,
     /// `SPLICE_F_*`.
     pub flags: c_uint,
 }
 
-/// Whether a socket can be spliced so, as the kernel looks at it.
+/// Checks the call as the kernel does.
 ///
 /// # Errors
 /// As `splice`.
 ///
 /// # Safety
-/// The positions are the program's.
+/// The offsets are the program's.
 pub unsafe fn check(call: &Call) -> Result<(), c_int> {
     const KNOWN: c_uint =
         libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
@@ -69,15 +69,15 @@ pub unsafe fn check(call: &Call) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Whether a file only appends, to which nothing is spliced.
+/// Whether a file is in append mode, to which the kernel splices nothing.
 pub fn appends(fd: c_int) -> bool {
     sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & sys::int(libc::O_APPEND) != 0)
 }
 
-/// How a file was opened.
+/// The access mode of a file.
 ///
 /// # Errors
-/// `EBADF` for one that is only named.
+/// `EBADF` for a file opened with `O_PATH`.
 pub fn access(fd: c_int) -> Result<c_int, c_int> {
     let flags = c_int::try_from(sys::fcntl(fd, libc::F_GETFL, 0)?).unwrap_or(0);
     if flags & libc::O_PATH != 0 {
@@ -86,25 +86,25 @@ pub fn access(fd: c_int) -> Result<c_int, c_int> {
     Ok(flags & libc::O_ACCMODE)
 }
 
-/// What `sendfile` takes bytes from.
+/// The source of a `sendfile`.
 pub enum Source {
-    /// A file, in which it goes on.
+    /// A file with a position.
     File,
-    /// A device that gives zeros wherever one is.
+    /// A device that reads as zeros at any position.
     Endless,
 }
 
-/// Whether `sendfile` may send from `fd`, as the kernel looks at it.
+/// Whether `sendfile` may read from `fd`, checked as the kernel does.
 ///
 /// # Errors
 /// As `sendfile`.
-pub fn source(fd: c_int, positioned: bool, nothing: bool) -> Result<Source, c_int> {
+pub fn source(fd: c_int, positioned: bool, is_empty_call: bool) -> Result<Source, c_int> {
     if access(fd)? == libc::O_WRONLY {
         return Err(libc::EBADF);
     }
     // SAFETY: all zero is a valid structure.
     let mut about: libc::stat = unsafe { core::mem::zeroed() };
-    // SAFETY: a local; a seek to where it is changes nothing.
+    // SAFETY: a local; a seek by zero changes nothing.
     let seeks = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } >= 0;
     // SAFETY: a local.
     if unsafe { libc::fstat(fd, &raw mut about) } < 0 {
@@ -113,24 +113,24 @@ pub fn source(fd: c_int, positioned: bool, nothing: bool) -> Result<Source, c_in
     match about.st_mode & libc::S_IFMT {
         _ if !seeks && positioned => Err(libc::ESPIPE),
         _ if !seeks => Err(libc::EINVAL),
-        libc::S_IFREG if about.st_size == 0 && !is_spliced(fd) => Err(libc::EINVAL),
+        libc::S_IFREG if about.st_size == 0 && !is_readable_by_sendfile(fd) => Err(libc::EINVAL),
         libc::S_IFREG | libc::S_IFBLK => Ok(Source::File),
-        // What the kernel has made for a call of its own, such as an eventfd.
+        // A file that the kernel makes for a system call, such as an eventfd.
         0 if positioned => Err(libc::ESPIPE),
         libc::S_IFCHR if about.st_rdev == libc::makedev(1, 5) => Ok(Source::Endless),
-        // Only what is to be read from is looked at more closely.
-        _ if nothing => Ok(Source::Endless),
+        // The kernel checks the file further only if there are bytes to read.
+        _ if is_empty_call => Ok(Source::Endless),
         _ => Err(libc::EINVAL),
     }
 }
 
-/// Whether the kernel gives the bytes of a file to `sendfile`: of those in `/proc`, which have no size, it gives some and not others.
-fn is_spliced(fd: c_int) -> bool {
+/// Whether `sendfile` can read a file: of those in `/proc`, which have size 0, it can read some.
+fn is_readable_by_sendfile(fd: c_int) -> bool {
     let Ok((near, far)) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)) else {
         return true;
     };
     let mut start: libc::off_t = 0;
-    // SAFETY: a local; what is sent goes with the pair.
+    // SAFETY: a local; the byte that is sent is dropped with the pair.
     let sent = unsafe { real::sendfile(near, fd, &raw mut start, 1) };
     let refused = sent < 0 && real::errno() == libc::EINVAL;
     sys::close(near);
@@ -138,9 +138,9 @@ fn is_spliced(fd: c_int) -> bool {
     !refused
 }
 
-/// How much of `count` bytes from `base` on one call moves; `None` where they can not be.
+/// How many of `count` bytes from `base` on one call moves; `None` where the range is invalid.
 pub fn length(base: i64, count: usize) -> Option<usize> {
-    /// As much as the kernel moves in one call.
+    /// Most bytes that the kernel moves in one call.
     const MOST: i64 = 0x7fff_f000;
     let count = i64::try_from(count).ok()?;
     base.checked_add(count)?;
@@ -151,12 +151,12 @@ fn is_nonblocking(fd: c_int) -> bool {
     sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0)
 }
 
-/// Whether the call waits for the pipe. Whether it waits for the socket is the socket's to say.
-fn waits_for(pipe: c_int, flags: c_uint) -> bool {
+/// Whether the call waits for the pipe. Whether it waits for the socket depends on the socket.
+fn may_wait_for(pipe: c_int, flags: c_uint) -> bool {
     flags & libc::SPLICE_F_NONBLOCK == 0 && !is_nonblocking(pipe)
 }
 
-/// From a pipe into the socket: what is in the pipe, and what the socket takes.
+/// From a pipe into the socket: as many bytes as the pipe has and the socket takes.
 ///
 /// # Errors
 /// As `splice`.
@@ -166,7 +166,7 @@ pub fn to_socket(
     length: usize,
     flags: c_uint,
 ) -> Result<usize, c_int> {
-    let pipe_waits = waits_for(pipe, flags);
+    let pipe_waits = may_wait_for(pipe, flags);
     let more = flags & libc::SPLICE_F_MORE != 0;
     let mut total = 0;
     while total < length {
@@ -181,7 +181,7 @@ pub fn to_socket(
     Ok(total)
 }
 
-/// Moves some of what is in the pipe; nothing where nobody writes to it any more.
+/// Moves some bytes of the pipe; none where the pipe has no more writers.
 fn move_to_socket(
     lane: &mut Lane,
     pipe: c_int,
@@ -196,10 +196,10 @@ fn move_to_socket(
     if events & libc::POLLIN == 0 {
         return Ok(0);
     }
-    // Nothing leaves the pipe that can not be sent.
+    // Bytes that can not be sent stay in the pipe.
     // SAFETY: nothing is copied.
     unsafe { transfer::send(lane, &[], 0)? };
-    let length = length.min(waiting_in(pipe)).min(MOST);
+    let length = length.min(bytes_in_pipe(pipe)).min(MOST);
     let mut room = lane.make_room(length);
     while !lane.is_writable() {
         if lane.socket.has(status::NONBLOCKING) {
@@ -226,9 +226,9 @@ fn move_to_socket(
     };
     let mut done = 0;
     while done < got {
-        // What was taken from the pipe must go, even if another thread took the room meanwhile.
+        // Bytes that were taken from the pipe must be sent, even if another thread took the room meanwhile.
         let rest = &buffer[done..got];
-        // SAFETY: our own buffer.
+        // SAFETY: the library's own buffer.
         let sent = unsafe { transfer::send_fully(lane, rest.as_ptr(), rest.len(), more) };
         match sent {
             Ok(sent) => done += sent,
@@ -240,11 +240,11 @@ fn move_to_socket(
     Ok(got)
 }
 
-/// How many bytes are in a pipe.
-fn waiting_in(pipe: c_int) -> usize {
+/// The number of bytes in a pipe.
+fn bytes_in_pipe(pipe: c_int) -> usize {
     let mut count: c_int = 0;
     let place = (&raw mut count).addr();
-    // SAFETY: the kernel writes an int of ours.
+    // SAFETY: the kernel writes to a local int.
     let asked = unsafe {
         let words = [sys::int(pipe), libc::FIONREAD as usize, place, 0, 0, 0];
         sys::raw(libc::SYS_ioctl, words)
@@ -262,17 +262,17 @@ pub fn from_socket(
     length: usize,
     flags: c_uint,
 ) -> Result<usize, c_int> {
-    let mut pipe_waits = waits_for(pipe, flags);
+    let mut pipe_waits = may_wait_for(pipe, flags);
     let mut buffer = vec![0u8; length.min(MOST)];
     let mut total = 0;
     while total < buffer.len() {
-        // The pipe first, as in the kernel: only for the first bytes a call waits.
+        // The pipe first, as in the kernel: a call waits only for its first bytes.
         let events = match ready(pipe, libc::POLLOUT, pipe_waits) {
             Err(_) if total > 0 => break,
             events => events?,
         };
         if events & libc::POLLERR != 0 && total == 0 {
-            // Nobody reads from it.
+            // The pipe has no readers.
             // SAFETY: a signal to the calling thread, as the kernel would raise it.
             unsafe { libc::raise(libc::SIGPIPE) };
             return Err(libc::EPIPE);
@@ -283,11 +283,11 @@ pub fn from_socket(
             }
             break;
         }
-        let most = buffer.len().min(total + CERTAIN);
-        let got = match take(lane, &mut buffer[total..most], total == 0) {
+        let most = buffer.len().min(total + GUARANTEED_ROOM);
+        let got = match peek(lane, &mut buffer[total..most], total == 0) {
             Err(error) if total > 0 => {
                 if error != libc::EAGAIN && !lane.socket.has(status::FAULT) {
-                    // The next call tells it.
+                    // The next call reports it.
                     lane.socket.unmark(status::RESET);
                 }
                 break;
@@ -314,24 +314,24 @@ pub fn from_socket(
     Ok(total)
 }
 
-/// Looks at the next bytes of the socket, and waits for the first where it waits; none at the end.
-fn take(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int> {
-    let manner = Manner {
+/// Peeks at the next bytes of the socket, and waits for the first where the socket blocks; none at the end.
+fn peek(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int> {
+    let mode = ReceiveMode {
         peek: true,
-        ..Manner::default()
+        ..ReceiveMode::default()
     };
     loop {
         if lane.is_before_urgent() {
-            // TCP's splice comes no further than a mark, whether the byte is read in line or not.
+            // TCP's splice stops at a mark, whether the byte is read in line or not.
             let waits = !lane.socket.has(status::NONBLOCKING);
-            return if !first || waits || lane.brings_no_more() {
+            return if !first || waits || lane.is_complete() {
                 Ok(0)
             } else {
                 Err(libc::EAGAIN)
             };
         }
-        // SAFETY: our own buffer.
-        match unsafe { lane.receive(buffer.as_mut_ptr(), buffer.len(), manner) } {
+        // SAFETY: the library's own buffer.
+        match unsafe { lane.receive(buffer.as_mut_ptr(), buffer.len(), mode) } {
             Ok(got) => return Ok(got),
             Err(Stop::End) => return Ok(0),
             Err(Stop::Error(error)) => return Err(error),
@@ -346,7 +346,7 @@ fn take(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
     }
 }
 
-/// What the pipe has taken leaves the socket.
+/// Takes the bytes from the socket that the pipe has taken.
 fn discard(lane: &mut Lane, mut left: usize) {
     while left > 0 {
         let vector = crate::descriptors::user::vector(core::ptr::null(), left);
@@ -358,7 +358,7 @@ fn discard(lane: &mut Lane, mut left: usize) {
     }
 }
 
-/// What `fd` is ready for, waiting for it if asked to; 0 where it is not.
+/// The events of `fd`, waiting for them if asked to; 0 where there are none.
 fn ready(fd: c_int, events: i16, waits: bool) -> Result<i16, c_int> {
     let mut set = [libc::pollfd {
         fd,

@@ -8,7 +8,7 @@ use netchannel_abi::link::waiter as bits;
 use crate::connections::connection;
 use crate::descriptors::user;
 use crate::ground::{cancel, real};
-use crate::sockets::lane::{Lane, Manner, Stop, Urgent};
+use crate::sockets::lane::{Lane, ReceiveMode, Stop, Urgent};
 use crate::sockets::socket::status;
 use crate::waiting::{housekeeping, wait};
 
@@ -29,36 +29,38 @@ pub unsafe fn receive(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     result
 }
 
-/// What has to be done before bytes are taken that a token must come for, or that others may have taken.
+/// Work before a receive: arms a token for `O_ASYNC`, or waits for the pump.
 #[cold]
-fn attend(lane: &Lane) {
+fn prepare_receive(lane: &Lane) {
     if lane.socket.has(status::ASYNC) {
-        lane.stay_asynchronous();
+        lane.arm_signal();
     }
     if lane.socket.has(status::PUMPED) {
-        lane.meet_pump();
+        lane.wait_for_pump();
     }
 }
 
-/// Whether a token came for fewer bytes than the low-water mark, for which TCP wakes nobody. Who waits for a time only goes on with them.
-fn is_woken_too_early(lane: &Lane) -> bool {
-    lane.has_too_few() && lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
+/// Whether a token came for fewer bytes than the low-water mark, for which TCP wakes no reader. Only a reader with a
+/// timeout continues with them.
+fn is_woken_below_low_water(lane: &Lane) -> bool {
+    lane.waits_for_low_water() && lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
 }
 
 #[inline(always)]
 unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         // SAFETY: the caller's promise.
-        return unsafe { receive_apart(lane, vectors, flags) };
+        return unsafe { receive_out_of_band(lane, vectors, flags) };
     }
     cancel::point();
     if lane.socket.has(status::ASYNC | status::PUMPED) {
-        attend(lane);
+        prepare_receive(lane);
     }
     let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     let peek = flags & libc::MSG_PEEK != 0;
     let discard = flags & libc::MSG_TRUNC != 0;
-    // What a call that waits waits for: the low-water mark, or all that was asked for. What comes before is taken all the same.
+    // How many bytes a blocking call waits for: the low-water mark, or all that was asked for. Fewer bytes are taken
+    // all the same.
     let mut target = if nonblocking {
         1
     } else if flags & libc::MSG_WAITALL != 0 {
@@ -74,13 +76,13 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
             // SAFETY: the program's buffer, within its length.
             let got = unsafe {
                 let to = vector.iov_base.cast::<u8>().wrapping_add(done);
-                let manner = Manner {
+                let mode = ReceiveMode {
                     peek,
                     discard,
-                    have: total as u64,
+                    already_received: total as u64,
                     offset,
                 };
-                lane.receive(to, vector.iov_len - done, manner)
+                lane.receive(to, vector.iov_len - done, mode)
             };
             match got {
                 Ok(count) => {
@@ -93,7 +95,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                 Err(Stop::End) => break 'vectors,
                 Err(Stop::Error(error)) if total > 0 => {
                     if error != libc::EFAULT && !lane.socket.has(status::FAULT) {
-                        // The next call tells it.
+                        // The next call reports it.
                         lane.socket.unmark(status::RESET);
                     }
                     break 'vectors;
@@ -109,22 +111,22 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                         return Err(libc::EAGAIN);
                     }
-                    let have = if peek { offset + total as u64 } else { 0 };
+                    let already_received = if peek { offset + total as u64 } else { 0 };
                     let ready = |lane: &Lane| {
-                        if have == 0 {
-                            // Who peeks leaves an urgent byte where it is.
+                        if already_received == 0 {
+                            // A peek leaves an urgent byte in its place.
                             if peek {
                                 lane.is_readable()
                             } else {
                                 lane.has_input()
                             }
                         } else {
-                            lane.has_more_than(have)
+                            lane.has_more_than(already_received)
                         }
                     };
                     match wait::sleep_on(lane, bits::DATA, ready) {
                         Ok(()) => {
-                            while have == 0 && is_woken_too_early(lane) {
+                            while already_received == 0 && is_woken_below_low_water(lane) {
                                 if wait::sleep_on(lane, bits::DATA, ready).is_err() {
                                     target = 1;
                                     break;
@@ -132,8 +134,8 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                             }
                         }
                         Err(_) if total > 0 => break 'vectors,
-                        // What is there is taken also by who was not to be woken for it.
-                        Err(_) if have == 0 && lane.has_too_few() => target = 1,
+                        // A call that was not to be woken for these bytes takes them all the same.
+                        Err(_) if already_received == 0 && lane.waits_for_low_water() => target = 1,
                         Err(error) => return Err(error),
                     }
                 }
@@ -142,7 +144,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     }
     if total == 0 {
         if vectors.iter().all(|vector| vector.iov_len == 0) {
-            receive_nothing(lane, nonblocking, offset)?;
+            receive_into_no_room(lane, nonblocking, offset)?;
         }
     } else if lane.socket.has(status::PEEK_OFFSET) {
         lane.move_peek_offset(total, peek);
@@ -150,9 +152,9 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     Ok(total)
 }
 
-/// What lies beside the stream: the urgent byte, or errors, of which TCP queues none.
+/// Receives what is not part of the stream: the urgent byte, or errors, of which TCP queues none.
 #[cold]
-unsafe fn receive_apart(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+unsafe fn receive_out_of_band(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(libc::EAGAIN);
     }
@@ -167,25 +169,25 @@ unsafe fn receive_apart(lane: &Lane, vectors: &[iovec], flags: c_int) -> Result<
     }
 }
 
-/// Asks now and then whether the peer lives. True when it has just been found gone.
+/// Asks now and then whether the peer lives. True when it has just been found dead.
 pub fn finds_end(lane: &Lane) -> bool {
     let gone = lane.socket.has(status::PEER_GONE);
     lane.check_peer();
     !gone && lane.socket.has(status::PEER_GONE)
 }
 
-/// Room for nothing: `recv` waits for bytes behind `offset` all the same, but only once, whatever ends that.
+/// Receives into no room: `recv` waits for bytes behind `offset` all the same, but only once, whatever ends the sleep.
 #[cold]
-fn receive_nothing(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<(), i32> {
+fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<(), i32> {
     loop {
-        let manner = Manner {
+        let mode = ReceiveMode {
             peek: true,
             discard: true,
-            have: 0,
+            already_received: 0,
             offset,
         };
         // SAFETY: nothing is copied.
-        match unsafe { lane.receive(core::ptr::null_mut(), 0, manner) } {
+        match unsafe { lane.receive(core::ptr::null_mut(), 0, mode) } {
             Ok(_) | Err(Stop::End) => return Ok(()),
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) if nonblocking => {
@@ -195,7 +197,7 @@ fn receive_nothing(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<()
             }
             Err(Stop::Wait) => {
                 let ready = |lane: &Lane| lane.has_more_than(offset);
-                // A reset, too, is left for the next call.
+                // A reset, too, is left to the next call.
                 let _ = wait::sleep_once_on(lane, bits::DATA, ready);
                 return Ok(());
             }
@@ -215,14 +217,14 @@ pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<u
     // SAFETY: the caller's promise.
     let result = unsafe {
         if flags & libc::MSG_FASTOPEN != 0
-            // To connect as well.
+            // The call connects, too.
             && let Err(error) = connection::connect_again(lane.fd, &lane.socket)
         {
             Err(error)
         } else if vectors.len() > 1 && is_small(vectors) {
             send_gathered(lane, vectors, flags)
         } else {
-            send_quietly(lane, vectors, flags)
+            send_without_signal(lane, vectors, flags)
         }
     };
     if lane.socket.local.orphan.load(Ordering::Relaxed) > 0 {
@@ -235,7 +237,7 @@ pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<u
     result
 }
 
-/// So many bytes of one blocking call are never torn by other threads' writes.
+/// Most bytes of a blocking call that are never torn by writes of other threads.
 const SMALL: usize = 4096;
 
 fn is_small(vectors: &[iovec]) -> bool {
@@ -257,9 +259,9 @@ unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Res
         let put =
             unsafe { user::copy_bytes(base.add(length), vector.iov_base.cast(), vector.iov_len) };
         if let Err(fault) = put {
-            // What is wrong with the connection counts for more.
+            // An error of the connection goes first.
             // SAFETY: nothing is copied.
-            unsafe { send_quietly(lane, &[], flags)? };
+            unsafe { send_without_signal(lane, &[], flags)? };
             return Err(fault);
         }
         length += vector.iov_len;
@@ -269,32 +271,36 @@ unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Res
         iov_len: length,
     };
     // SAFETY: so many bytes of the buffer were written.
-    unsafe { send_quietly(lane, &[gathered], flags) }
+    unsafe { send_without_signal(lane, &[gathered], flags) }
 }
 
 #[inline(always)]
-unsafe fn send_quietly(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+unsafe fn send_without_signal(
+    lane: &mut Lane,
+    vectors: &[iovec],
+    flags: c_int,
+) -> Result<usize, i32> {
     if flags & (libc::MSG_OOB | libc::MSG_MORE) != 0 {
         // SAFETY: the caller's promise.
-        return unsafe { send_specially(lane, vectors, flags) };
+        return unsafe { send_flagged(lane, vectors, flags) };
     }
     // SAFETY: the caller's promise.
     unsafe { send_vectors(lane, vectors, flags, Kind::Plain) }
 }
 
-/// How a call sends.
+/// The kind of a send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
-    /// The last byte is an urgent one.
+    /// The last byte is urgent.
     Urgent,
-    /// More is to come.
+    /// `MSG_MORE`.
     More,
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn send_specially(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
+unsafe fn send_flagged(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & libc::MSG_OOB == 0 {
         // SAFETY: the caller's promise.
         return unsafe { send_vectors(lane, vectors, flags, Kind::More) };
@@ -305,7 +311,7 @@ unsafe fn send_specially(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Re
     unsafe { send_vectors(lane, vectors, flags, Kind::Urgent) }
 }
 
-/// Where a byte is urgent, the last buffer is not empty, unless all are.
+/// Sends buffers. For an urgent byte the last buffer is not empty, unless all are.
 #[inline(always)]
 unsafe fn send_vectors(
     lane: &mut Lane,
@@ -318,7 +324,7 @@ unsafe fn send_vectors(
     let mut total = 0;
     lane.check_peer();
     if lane.socket.has(status::PUMPED) {
-        lane.meet_pump();
+        lane.wait_for_pump();
     }
     for (index, vector) in vectors.iter().enumerate() {
         let mut done = 0;
@@ -361,7 +367,7 @@ unsafe fn send_vectors(
                         };
                     }
                     let length = if whole { vector.iov_len } else { 1 };
-                    match wait::sleep_on(lane, bits::SPACE, |lane| lane.takes(length)) {
+                    match wait::sleep_on(lane, bits::SPACE, |lane| lane.has_room_for(length)) {
                         Ok(()) => {}
                         Err(_) if total > 0 => return Ok(total),
                         Err(error) => return Err(error),
@@ -374,7 +380,7 @@ unsafe fn send_vectors(
         }
     }
     if total == 0 {
-        // Nothing to send: only an error could be told.
+        // Nothing to send: only an error can be reported.
         // SAFETY: nothing is copied.
         if let Err(Stop::Error(error)) = unsafe { lane.send(core::ptr::null(), 0, false) } {
             return Err(error);
@@ -383,7 +389,7 @@ unsafe fn send_vectors(
     Ok(total)
 }
 
-/// Sends a buffer of ours, after which `more` is to come, or not, waiting for room even on a non-blocking socket.
+/// Sends a buffer of the library, with `MSG_MORE` or not, and waits for room even on a non-blocking socket.
 ///
 /// # Errors
 /// As `send`, without a signal.

@@ -40,7 +40,7 @@ const PATIENCE: u32 = 50_000;
 const PAGE: u64 = 4096;
 
 /// Reads the environment at the start.
-pub fn arrive() {
+pub fn read_environment() {
     // SAFETY: getenv returns null or a C string; no other thread runs yet.
     let override_text = unsafe {
         let value = libc::getenv(c"NETCHANNEL_COPY_WORKERS".as_ptr());

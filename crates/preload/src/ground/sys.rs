@@ -424,7 +424,7 @@ pub fn exists(number: u32) -> bool {
 }
 
 /// Inode of the namespace in which this process has its number; 0 where it can not be learned.
-pub fn numbering() -> u64 {
+pub fn pid_namespace() -> u64 {
     // SAFETY: all zero is a valid `stat`.
     let mut found: libc::stat = unsafe { core::mem::zeroed() };
     let path = c"/proc/self/ns/pid".as_ptr().addr();

@@ -157,7 +157,8 @@ unsafe fn receive_message(
         }
         let mut used = 0;
         if ancillary::is_asked_for(&lane.socket) {
-            let beside = ancillary::tell(lane, &given, count, flags & libc::MSG_PEEK != 0)?;
+            let beside =
+                ancillary::write_control(lane, &given, count, flags & libc::MSG_PEEK != 0)?;
             (used, told) = (beside.used, told | beside.flags);
         }
         user::write(&raw mut (*message).msg_controllen, used)?;

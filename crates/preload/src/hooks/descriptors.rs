@@ -84,8 +84,8 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     filters::before_limit(resource, &limit);
     if limits::is_nofile(resource) && !limits::are_scarce() && limits::leaves_no_room(&limit) {
         listener::retire_all();
-        socket::for_each(listener::before_poverty);
-        connection::make_real();
+        socket::for_each(listener::before_scarcity);
+        connection::materialise_all();
         epoll::prepare();
     }
 }
@@ -115,7 +115,7 @@ unsafe fn changing(
 
 /// `to` has become a duplicate of `from`.
 fn duplicated(from: c_int, to: c_int) {
-    connection::forget_unseen(to);
+    connection::forget_closed(to);
     let _inside = gate::enter();
     let word = table::get(from);
     match word.kind() {
@@ -201,7 +201,7 @@ fn is_marked(fd: c_int, word: Word) -> bool {
     word.kind() == Kind::Listener
         || word.kind() == Kind::Kernel
             && socket::of_word(word).is_some_and(|socket| flags::may_be_marked(&socket))
-            && flags::of_unused(fd).is_some()
+            && flags::of_marked(fd).is_some()
 }
 
 /// `O_ASYNC`: the kernel signals what happens on the anchor, so every news must come there.
@@ -258,10 +258,10 @@ unsafe fn control(
         deferred::announce(fd);
     }
     if word.kind() == Kind::Fresh
-        && signal_owner::is_asked_by(command)
+        && signal_owner::is_owner_command(command)
         && let Some(socket) = socket::of_word(word)
         // SAFETY: the program's arguments, for another file.
-        && let Some(result) = signal_owner::of_fresh(&socket, |file| unsafe { call(file, command, argument) })
+        && let Some(result) = signal_owner::with_fresh_owner(&socket, |file| unsafe { call(file, command, argument) })
     {
         return result;
     }
@@ -322,8 +322,8 @@ unsafe fn control(
                 note_flags(fd, argument);
                 set_asynchronous(fd, asynchronous);
                 if let Some(socket) = socket::of(fd) {
-                    if marked && flags::are_idle_set(&socket) {
-                        flags::put_marks(&socket, fd);
+                    if marked && flags::has_unused(&socket) {
+                        flags::apply_marks(&socket, fd);
                     } else if anchor && socket.has(status::APPENDS) {
                         // The anchor says so to whoever gets it: it serves no other connection.
                         socket.mark(status::SHARED);
@@ -349,7 +349,7 @@ unsafe fn control(
             // SAFETY: the program's arguments.
             let result = unsafe { call(fd, command, argument) };
             if result == 0 && is_of_signals(command) {
-                lane(fd).inspect(Lane::signals_urgent);
+                lane(fd).inspect(Lane::enable_urgent_signals);
             }
             result
         }
@@ -516,7 +516,7 @@ hook! {
             if result == 0 {
                 set_nonblocking(fd, on);
                 if marked && let Some(socket) = socket::of(fd) {
-                    flags::put_marks(&socket, fd);
+                    flags::apply_marks(&socket, fd);
                 }
             }
             return result;
@@ -524,7 +524,7 @@ hook! {
         if word.kind() == Kind::Fresh
             && matches!(request, FIOSETOWN | SIOCSPGRP | FIOGETOWN | SIOCGPGRP)
             && let Some(socket) = socket::of_word(word)
-            && let Some(result) = signal_owner::of_fresh(&socket, |file| real::ioctl(file, request, argument))
+            && let Some(result) = signal_owner::with_fresh_owner(&socket, |file| real::ioctl(file, request, argument))
         {
             return result;
         }
@@ -537,7 +537,7 @@ hook! {
             }
             let result = real::ioctl(fd, request, argument);
             if result == 0 && request != libc::FIOASYNC {
-                lane(fd).inspect(Lane::signals_urgent);
+                lane(fd).inspect(Lane::enable_urgent_signals);
             } else if result == 0 && let Ok(on) = user::read(value) {
                 set_asynchronous(fd, on != 0);
             }
@@ -547,7 +547,7 @@ hook! {
         let known = if waits { None } else { lane(fd) };
         let Some(lane) = known else { return real::ioctl(fd, request, argument) };
         let answer = match request {
-            libc::FIONREAD => lane.counted(),
+            libc::FIONREAD => lane.unread_count(),
             libc::TIOCOUTQ | SIOCOUTQNSD => lane.unacknowledged(),
             // Nothing asked for times before it came.
             SIOCGSTAMP | SIOCGSTAMPNS => return real::fail(libc::ENOENT),

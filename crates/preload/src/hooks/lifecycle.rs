@@ -26,7 +26,7 @@ fn done(result: Result<(), i32>) -> c_int {
 #[cold]
 fn own_name(fd: c_int) -> Option<Address> {
     let socket = socket::of(fd)?;
-    if socket.has(status::HANDED) {
+    if socket.has(status::HANDED_OVER) {
         return Some(socket.entry.local.load());
     }
     let former = &socket.local.former_port;
@@ -37,7 +37,7 @@ fn own_name(fd: c_int) -> Option<Address> {
 
 /// A socket that was virtual before the process became another user's.
 fn handed(fd: c_int) -> Option<Socket> {
-    socket::of(fd).filter(|socket| socket.has(status::HANDED))
+    socket::of(fd).filter(|socket| socket.has(status::HANDED_OVER))
 }
 
 hook! {
@@ -152,7 +152,7 @@ hook! {
         }
         let Some(socket) = socket::of(fd).filter(|s| s.word.kind() == Kind::Listener) else {
             let made = real::accept4(fd, address, length, flags);
-            if made < 0 && real::errno() == libc::EAGAIN && connection::recognise_relatives(fd) {
+            if made < 0 && real::errno() == libc::EAGAIN && connection::recognise_listener_of_relative(fd) {
                 return accept4(fd, address, length, flags);
             }
             return made;
@@ -240,7 +240,7 @@ hook! {
             },
             Some(lane) => {
                 // Who ended without a word is found only so.
-                lane.look_for_peer();
+                lane.check_peer_now();
                 if lane.is_connecting() || lane.is_over() {
                     return real::fail(libc::ENOTCONN);
                 }
@@ -260,7 +260,7 @@ hook! {
             Kind::Fresh | Kind::Virtual | Kind::Deferred => {
                 done(options::set(&socket, fd, level, name, value, length))
             }
-            _ if socket.has(status::HANDED) => {
+            _ if socket.has(status::HANDED_OVER) => {
                 if level == libc::SOL_SOCKET {
                     // What a local socket knows, such as timeouts, acts on it.
                     real::setsockopt(fd, level, name, value, length);
@@ -298,7 +298,7 @@ hook! {
             }
             Some(socket)
                 if matches!(socket.word.kind(), Kind::Fresh | Kind::Virtual | Kind::Deferred)
-                    || socket.has(status::HANDED) =>
+                    || socket.has(status::HANDED_OVER) =>
             {
                 done(options::get(&socket, fd, level, name, value, length))
             }

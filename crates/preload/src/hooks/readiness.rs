@@ -10,7 +10,7 @@ use crate::ground::{clock, real};
 use crate::sockets::socket::{self, status};
 use crate::waiting::epoll::{self, EpollSet};
 use crate::waiting::housekeeping;
-use crate::waiting::poll::{self as polling, Counting, Entries};
+use crate::waiting::poll::{self as polling, Entries, EventFilter};
 
 /// How long a call may wait, as the program says it.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ impl Timeout {
             } else {
                 0
             };
-            let polled = housekeeping::sliced(limit, |limit| polling::poll(set, limit, mask));
+            let polled = housekeeping::in_slices(limit, |limit| polling::poll(set, limit, mask));
             self.tell(limit, start);
             polled
         }
@@ -137,7 +137,7 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
             .iter()
             .any(|entry| entry.events & libc::POLLWRBAND != 0)
         {
-            make_real(list);
+            materialise_all(list);
         }
         concerned.then_some(())
     }
@@ -145,7 +145,7 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
 
 /// What stands in for a fresh or deferred socket shows `POLLWRBAND`, and TCP never does.
 #[cold]
-fn make_real(list: &[pollfd]) {
+fn materialise_all(list: &[pollfd]) {
     for entry in list {
         let stands_in = matches!(table::get(entry.fd).kind(), Kind::Fresh | Kind::Deferred);
         if stands_in && entry.events & libc::POLLWRBAND != 0 {
@@ -172,7 +172,7 @@ pub(super) unsafe fn polled(
 ) -> Option<Result<usize, i32>> {
     // SAFETY: the program's arguments.
     unsafe {
-        let mut entries = Entries::new(Counting::Poll);
+        let mut entries = Entries::new(EventFilter::Poll);
         copy(&mut entries, set, length).filter(|()| entries.len() <= limits::soft())?;
         let polled = timeout.poll(&mut entries, mask);
         for (index, entry) in entries.iter().enumerate() {
@@ -199,7 +199,7 @@ unsafe fn wait_active(
     unsafe {
         if user::probe_write(events.cast()).is_ok() {
             let events = array_mut(events, room);
-            return count(housekeeping::sliced(limit, |limit| {
+            return count(housekeeping::in_slices(limit, |limit| {
                 known.wait(events, limit, mask)
             }));
         }
@@ -213,7 +213,7 @@ fn wait_for_fault(set: c_int, at: usize, limit: i64, mask: *const sigset_t) -> c
     if at >= user::END {
         return real::fail(libc::EFAULT);
     }
-    let mut entries = Entries::new(Counting::Poll);
+    let mut entries = Entries::new(EventFilter::Poll);
     entries.make(1).fill(pollfd {
         fd: set,
         events: libc::POLLIN,
@@ -275,7 +275,7 @@ hook! {
     fn epoll_create(size: c_int) -> c_int {
         let fd = real::epoll_create(size);
         if fd >= 0 {
-            connection::forget_unseen(fd);
+            connection::forget_closed(fd);
             epoll::opened(fd);
         }
         fd
@@ -284,7 +284,7 @@ hook! {
     fn epoll_create1(flags: c_int) -> c_int {
         let fd = real::epoll_create1(flags);
         if fd >= 0 {
-            connection::forget_unseen(fd);
+            connection::forget_closed(fd);
             epoll::opened(fd);
         }
         fd
@@ -350,7 +350,7 @@ hook! {
         match (epoll::of(set), usize::try_from(most)) {
             (Some(known), Ok(room @ 1..)) if !known.is_active() && !events.is_null() => {
                 let events = array_mut(events, room);
-                count(housekeeping::sliced(limit, |limit| known.wait(events, limit, mask)))
+                count(housekeeping::in_slices(limit, |limit| known.wait(events, limit, mask)))
             }
             (Some(known), Ok(room @ 1..)) if known.is_active() => {
                 wait_active(set, known, events, room, limit, mask)
@@ -369,7 +369,7 @@ hook! {
             }
             (Some(known), Ok(room @ 1..), Ok(limit)) if !events.is_null() => {
                 let events = array_mut(events, room);
-                count(housekeeping::sliced(limit, |limit| known.wait(events, limit, mask)))
+                count(housekeeping::in_slices(limit, |limit| known.wait(events, limit, mask)))
             }
             _ => real::epoll_pwait2(set, events, most, timeout, mask),
         }

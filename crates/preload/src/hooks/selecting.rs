@@ -5,7 +5,7 @@ use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
 use super::readiness::{Timeout, count};
 use crate::descriptors::{limits, user};
 use crate::ground::{real, sys};
-use crate::waiting::poll::{self as polling, ASKED, COUNTS, Counting, Entries};
+use crate::waiting::poll::{self as polling, ASKED, COUNTS, Entries, EventFilter};
 
 const SET_BITS: usize = 64;
 
@@ -109,7 +109,7 @@ pub(super) unsafe fn by_kernel(
     }
     // SAFETY: the program's arguments.
     unsafe {
-        let mut entries = Entries::new(Counting::Select);
+        let mut entries = Entries::new(EventFilter::Select);
         if gather(&mut entries, most, sets, true).is_some() && pass_over_beyond(&mut entries) {
             let polled = timeout.poll(&mut entries, mask);
             return count(polled.and_then(|_| scatter(&entries, sets)));
@@ -143,7 +143,7 @@ pub(super) unsafe fn selected(
 ) -> Option<Result<usize, i32>> {
     // SAFETY: the program's arguments.
     unsafe {
-        let mut entries = Entries::new(Counting::Select);
+        let mut entries = Entries::new(EventFilter::Select);
         gather(&mut entries, most, sets, false)?;
         let mut polled = timeout.poll(&mut entries, mask);
         let closed = match &polled {

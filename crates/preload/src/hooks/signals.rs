@@ -33,7 +33,7 @@ const SA_INTERRUPT: c_int = 0x2000_0000;
 
 /// The program's own doing, of which waits must know.
 fn noted<T>(signal: c_int, result: T) -> T {
-    signals::changed(signal);
+    signals::note_handler(signal);
     result
 }
 
@@ -44,7 +44,7 @@ hook! {
         if !faults::handles(signal) {
             let result = real::sigaction(signal, new, old);
             if result == 0 && !new.is_null() {
-                signals::changed(signal);
+                signals::note_handler(signal);
             }
             return result;
         }

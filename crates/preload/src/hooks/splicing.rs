@@ -52,7 +52,7 @@ fn stand_in(fd: c_int) -> Option<c_int> {
         Kind::Listener => stand_in_with(flags::of(&socket::of_word(word)?)),
         // Another process may have made it one.
         Kind::Kernel if flags::may_be_marked(&socket::of_word(word)?) => {
-            stand_in_with(flags::of_unused(fd)?)
+            stand_in_with(flags::of_marked(fd)?)
         }
         _ => None,
     }
@@ -60,7 +60,7 @@ fn stand_in(fd: c_int) -> Option<c_int> {
 
 fn stand_in_with(flags: c_int) -> Option<c_int> {
     let made = limits::stream_socket(libc::AF_INET).ok()?;
-    flags::end(made, flags);
+    flags::end_listening(made, flags);
     // Not among the numbers that the program may name.
     Some(attach::make_internal(made))
 }

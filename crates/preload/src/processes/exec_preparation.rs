@@ -74,7 +74,7 @@ fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
             if verdict != Verdict::Takes
                 && let Some(socket) = socket::of_word(word)
             {
-                flags::end(fd, flags::of(&socket));
+                flags::end_listening(fd, flags::of(&socket));
             }
         }
         Kind::Virtual => {
@@ -145,13 +145,13 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> ExecPreparat
         if how == How::Exec {
             for one in &mut deposited {
                 // The descriptors of this image become the one that is on its way.
-                one.held = one.socket.surrender();
+                one.held = one.socket.pass_all();
             }
             if listeners && takes {
                 listener::hand_over();
             }
             if takes {
-                inherited.sets = epoll::pack();
+                inherited.sets = epoll::prepare_exec();
                 inherited.any |= inherited.sets.is_some();
             }
             if inherited.any {
@@ -238,7 +238,7 @@ impl ExecPreparation {
                 let _ = sys::replace(*end, *fd, false);
                 table::set(*fd, Word::FOREIGN);
             }
-            one.held = one.socket.surrender();
+            one.held = one.socket.pass_all();
         }
         self.pump = Some(pump);
     }
@@ -251,14 +251,14 @@ impl ExecPreparation {
     /// The program did not begin.
     pub fn undo(self) {
         if self.packed {
-            epoll::unpack();
+            epoll::undo_exec();
         }
         if self.how == How::Exec && attach::current().is_some() {
             listener::return_to_queues();
         }
         for one in &self.deposited {
             if self.how == How::Exec {
-                one.socket.take_back(one.held);
+                one.socket.undo_pass_all(one.held);
             }
             passing::withdraw(one.descriptor(), &one.socket);
         }
@@ -266,7 +266,7 @@ impl ExecPreparation {
             packed.undo();
         }
         for one in &self.diverted {
-            one.socket.take_back(one.held);
+            one.socket.undo_pass_all(one.held);
         }
         for (backup, fd, word) in &self.backups {
             let _ = sys::replace(*backup, *fd, false);

@@ -33,8 +33,8 @@ pub fn returned(made: libc::pid_t) {
     let claimed = MADE.take();
     match u32::try_from(made) {
         Ok(0) => {}
-        Ok(child) => owner_table::is_child(claimed, child),
-        Err(_) => owner_table::no_child(claimed),
+        Ok(child) => owner_table::assign_child(claimed, child),
+        Err(_) => owner_table::drop_child(claimed),
     }
 }
 
@@ -74,7 +74,7 @@ pub fn initialise() {
 
 unsafe extern "C" fn prepare() {
     if attach::current().is_some() {
-        connection::make_real();
+        connection::materialise_all();
     }
     gate::before_fork();
     prepare_child();
@@ -88,7 +88,7 @@ fn prepare_child() {
     credentials::note_shared();
     connection::before_fork();
     set_rings_aside();
-    count_holds();
+    count_references();
     epoll::before_fork();
     if attach::control() < 0 {
         return;
@@ -114,18 +114,18 @@ fn prepare_child() {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
     // From now on others know that several processes have the listeners: what came before is here.
-    listener::get_up();
+    listener::mark_awake();
     listener::poll_jobs();
     socket::for_each(listener::before_fork);
 }
 
 /// The child will hold every socket once, whatever the number of its descriptors.
-fn count_holds() {
+fn count_references() {
     owner_table::before_fork();
     let fork = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     socket::for_each(|socket| {
         if socket.local.forked.swap(fork, Ordering::Relaxed) != fork {
-            socket.add_hold();
+            socket.add_reference();
             owner_table::inherit(socket.word.index());
         }
     });
@@ -140,7 +140,7 @@ fn set_rings_aside() {
             if left > 0
                 && socket.word.kind() == Kind::Virtual
                 && (socket.entry.transmit.own.load(Ordering::Relaxed) != 0) == has_sent
-                && Lane::of(*socket, -1).is_some_and(|lane| lane.set_aside())
+                && Lane::of(*socket, -1).is_some_and(|lane| lane.reserve_rings())
             {
                 left -= 1;
             }
@@ -156,13 +156,13 @@ fn set_rings_aside() {
 pub fn clone() -> Result<usize, i32> {
     gate::before_fork();
     credentials::note_shared();
-    count_holds();
+    count_references();
     limits::before_fork();
     // SAFETY: as fork, under the condition above.
     let made = unsafe { sys::raw(libc::SYS_clone, [0; 6]) };
     limits::after_fork();
     match made {
-        Err(_) => owner_table::no_child(owner_table::in_parent()),
+        Err(_) => owner_table::drop_child(owner_table::in_parent()),
         // The child, or its child, takes the record.
         Ok(0) => {}
         Ok(_) => {

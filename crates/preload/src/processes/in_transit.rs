@@ -110,7 +110,7 @@ impl Sent {
             if let Some(board) = &self.board {
                 board.write(place, &[0; 14]);
             }
-            note.link.used_less();
+            note.link.remove_user();
         }
     }
 
@@ -158,7 +158,7 @@ pub fn keep(socket: Socket, link: &'static LinkEnd, record: Record) {
     sent.drop_at(place);
     let Some(board) = &sent.board else { return };
     board.write(place, &record);
-    link.used_more();
+    link.add_user();
     sent.notes[place] = Some(Note {
         socket,
         link,

@@ -34,7 +34,7 @@ pub static ADOPT_STANDARD: OnceLock<fn(i32)> = OnceLock::new();
 /// Where the entry of a socket is: the region that has it, and its number there.
 fn home(socket: &Socket) -> Option<(u64, usize)> {
     if socket.is_foreign() {
-        return foreign::home(socket.entry);
+        return foreign::location(socket.entry);
     }
     Some((attach::current()?.number(), socket.word.index()))
 }
@@ -87,9 +87,9 @@ pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
     words[2] = u64::from(lane.handle().index);
     words[3] = lane.link.role as u64;
     words[4] = u64::from(lane.handle().generation);
-    lane.set_aside();
+    lane.reserve_rings();
     // Counted first: whoever looks it up may close it at once.
-    socket.send_off();
+    socket.begin_passing();
     let asked = with_second_call(|| {
         // The next daemon knows the region by another number.
         let (region, index) = home(socket).ok_or(libc::EBADF)?;
@@ -124,8 +124,8 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     if let Ok((_, count)) = attach::request(Operation::Lookup, words, &[], &mut received) {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
-    socket.arrive();
-    socket.drop_hold();
+    socket.end_passing();
+    socket.drop_reference();
 }
 
 /// Whether a descriptor is an anchor of whose connection nothing is known here.
@@ -163,16 +163,16 @@ pub fn adopt(fd: i32, again: bool) {
     };
     let _inside = gate::enter();
     if !again {
-        socket.arrive();
+        socket.end_passing();
     }
     if !made {
         socket.add_descriptor();
     }
     // What was on its way is this process's now, which may have held it before.
     match (made, again) {
-        (true, true) => socket.add_hold(),
+        (true, true) => socket.add_reference(),
         (false, false) => {
-            socket.drop_hold();
+            socket.drop_reference();
         }
         _ => {}
     }
@@ -261,7 +261,7 @@ fn find_in(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)
         made.local.link.store(link, Ordering::Release);
         made.mark(status::SHARED);
     } else {
-        link.used_less();
+        link.remove_user();
     }
     found
 }
@@ -301,7 +301,7 @@ pub fn adopt_listener(fd: i32) {
             socket.add_descriptor();
             table::set(fd, socket.word);
         }
-        None => connection::receive_listener(fd),
+        None => connection::adopt_received_listener(fd),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::user::vector;
 use crate::ground::{real, sys};
 use crate::processes::fork;
-use crate::sockets::lane::{self, Lane, Lent, Stop};
+use crate::sockets::lane::{self, Lane, LentBytes, Stop};
 use crate::sockets::socket::{self, Socket, status};
 use crate::waiting::poll;
 
@@ -69,11 +69,11 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
         let Ok((ours, theirs)) = pair() else {
             break;
         };
-        flags::put_on(socket, theirs);
+        flags::apply(socket, theirs);
         socket.mark(status::SHARED);
-        lane::expect_pump(socket, true);
+        lane::set_pumped(socket, true);
         if let Some(lane) = Lane::of(*socket, *fd) {
-            lane.set_aside();
+            lane.reserve_rings();
         }
         pairs.push((*fd, ours));
         made.ends.push(theirs);
@@ -83,7 +83,7 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
     pairs.iter().for_each(|(_, ours)| sys::close(*ours));
     if !forked {
         for (_, socket) in sockets {
-            lane::expect_pump(socket, false);
+            lane::set_pumped(socket, false);
         }
         made.begin();
         return None;
@@ -130,7 +130,7 @@ fn serve(pairs: &[(i32, i32)], word: i32) {
     // The end comes when the program lets go of its side; a byte says that it came to nothing.
     if matches!(sys::receive(word, &mut byte, 0), Ok(0)) {
         for socket in pairs.iter().filter_map(|(fd, _)| socket::of(*fd)) {
-            lane::begin_pumping(&socket);
+            lane::publish_pump(&socket);
         }
         run(pairs
             .iter()
@@ -138,7 +138,7 @@ fn serve(pairs: &[(i32, i32)], word: i32) {
             .collect());
     } else {
         for socket in pairs.iter().filter_map(|(fd, _)| socket::of(*fd)) {
-            lane::expect_pump(&socket, false);
+            lane::set_pumped(&socket, false);
             socket.drop_descriptor();
         }
     }
@@ -218,7 +218,7 @@ struct Half {
     ended: bool,
     shut: bool,
     /// Bytes at `from` that were written to `to` and stay until they are read there.
-    lent: Option<Lent>,
+    lent: Option<LentBytes>,
     /// Tells that `to` has been read from, once it was needed.
     read: i32,
 }
@@ -314,7 +314,7 @@ impl Half {
         let _ = sys::epoll_take(self.read, &mut [libc::epoll_event { events: 0, u64: 0 }]);
         let read = is_read(self.to)?;
         if read {
-            lane(self.from).inspect(|lane| lane.end_loan(&lent));
+            lane(self.from).inspect(|lane| lane.take_lent(&lent));
             self.lent = None;
         }
         Ok(read)
@@ -427,9 +427,9 @@ impl Flow {
     /// Moves bytes. False when the connection is over.
     fn step(&mut self, program_gone: bool) -> bool {
         let socket = socket::of(self.socket);
-        let waiting = socket.map_or(0, |socket| lane::waiting(socket.entry));
+        let waiting = socket.map_or(0, |socket| lane::last_waiter(socket.entry));
         let goes_on = self.move_bytes(program_gone);
-        socket.inspect(|socket| lane::caught_up(socket.entry, waiting));
+        socket.inspect(|socket| lane::publish_caught_up(socket.entry, waiting));
         goes_on
     }
 
@@ -467,7 +467,7 @@ impl Flow {
 
     fn close(&self) {
         if let Some(socket) = socket::of(self.socket) {
-            lane::expect_pump(&socket, false);
+            lane::set_pumped(&socket, false);
             let _ = connection::close(self.socket, &socket);
         }
         sys::close(self.plain);
@@ -529,7 +529,7 @@ fn run(mut flows: Vec<Flow>) {
         }
         set.clear();
         set.extend(flows.iter().flat_map(Flow::waits));
-        let mut entries = poll::Entries::new(poll::Counting::Poll);
+        let mut entries = poll::Entries::new(poll::EventFilter::Poll);
         entries.make(set.len()).copy_from_slice(&set);
         let slept = poll::poll(&mut entries, -1, core::ptr::null());
         set.copy_from_slice(&entries);

@@ -23,7 +23,7 @@ use crate::ground::sys;
 use crate::processes::pump::{self, Pump};
 use crate::sockets::socket::Record;
 use crate::sockets::socket::{self, Socket, status};
-use crate::waiting::epoll::{self, Left};
+use crate::waiting::epoll::{self, RemovedMember};
 
 /// A connection of this process, and its descriptors.
 struct One {
@@ -47,7 +47,7 @@ pub struct Kept {
     hints: u32,
     timeouts: [u64; 2],
     options: Vec<Record>,
-    left: Vec<Left>,
+    left: Vec<RemovedMember>,
 }
 
 fn connections() -> Vec<One> {
@@ -129,7 +129,7 @@ impl One {
             } else {
                 Vec::new()
             },
-            left: epoll::take_out(socket),
+            left: epoll::remove_from_sets(socket),
         };
         let reset = if end.is_none() { broken_end() } else { None };
         if end.is_none() {
@@ -149,7 +149,7 @@ impl One {
             attach::close_internal(bound - 1);
         }
         if end.is_some() {
-            socket.surrender();
+            socket.pass_all();
         }
         kept
     }
@@ -189,7 +189,7 @@ impl Kept {
         entry.peer.store(&self.peer);
         entry.flags.store(self.flags, Ordering::Relaxed);
         entry.hints.store(self.hints, Ordering::Relaxed);
-        socket.mark(self.status | status::HANDED | status::KERNEL_CONNECTED);
+        socket.mark(self.status | status::HANDED_OVER | status::KERNEL_CONNECTED);
         socket.falls_back(reason);
         if !self.options.is_empty() {
             socket.with_options(|all| all.extend_from_slice(&self.options));
@@ -205,7 +205,7 @@ impl Kept {
             }
             first = false;
         }
-        epoll::put_in(&self.left, &socket);
+        epoll::add_again(&self.left, &socket);
     }
 
     fn set_timeouts(&self, fd: i32) {
@@ -254,7 +254,7 @@ pub fn names() -> Option<String> {
     table::for_each(|fd, word| {
         if word.kind() == Kind::Kernel
             && let Some(socket) = socket::of_word(word)
-            && socket.has(status::HANDED)
+            && socket.has(status::HANDED_OVER)
             && let Ok(cookie) = sys::cookie(fd)
         {
             let (local, peer) = (socket.entry.local.load(), socket.entry.peer.load());

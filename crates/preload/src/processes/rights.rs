@@ -203,7 +203,7 @@ pub unsafe fn received(message: *mut msghdr, flags: c_int) {
         }
         for_each_descriptor(control.cast(), length, |place| {
             let fd = place.read_unaligned();
-            connection::forget_unseen(fd);
+            connection::forget_closed(fd);
             passing::adopt_listener(fd);
             passing::adopt(fd, flags & libc::MSG_PEEK != 0);
             rings::received(fd);

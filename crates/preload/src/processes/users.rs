@@ -74,7 +74,7 @@ pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
         let before = credentials::current();
         let shared = credentials::is_shared();
         let handover = (shared && credentials::differs_from_owner(change.of(before))).then(|| {
-            listener::hand_on_everything();
+            listener::hand_on_to_next();
             pump_hand_over::prepare()
         });
         let result = call();
@@ -116,7 +116,7 @@ fn become_another(handover: Option<Handover>, shared: bool) {
         // None could be had, as behind `chroot`.
         announce_listeners();
     }
-    listener::keep_queues_if_told();
+    listener::keep_queues_if_announced();
 }
 
 fn announce_listeners() {
@@ -143,8 +143,8 @@ fn leave_region() -> Option<i32> {
     });
     owner_table::leave(&used);
     in_transit::forsake_all();
-    link::forsake_all();
-    listener::forsake_links();
+    link::leave_all();
+    listener::leave_links();
     let memory = made.and_then(|(fd, region)| match region.take_place_of(own.region) {
         Ok(()) => Some(fd),
         Err(_) => {
@@ -156,8 +156,8 @@ fn leave_region() -> Option<i32> {
         own.region.vacate();
     }
     mappings::leave_all(own.region);
-    foreign::forsake_all();
-    epoll::keep_boards();
+    foreign::leave_all();
+    epoll::make_boards_private();
     owner_table::initialise();
     used.iter()
         .for_each(|entry| owner_table::note(*entry, true));

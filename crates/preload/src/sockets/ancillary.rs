@@ -1,4 +1,4 @@
-//! What a received message says beside its bytes, where options ask for it: when, and how much more waits.
+//! Control data of received messages, where options ask for it: the time of receipt, and the number of unread bytes.
 
 use core::sync::atomic::Ordering;
 
@@ -9,16 +9,16 @@ use crate::descriptors::user;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::Socket;
 
-/// What was written of control data.
+/// The control data written so far.
 #[derive(Default)]
 pub struct Ancillary {
-    /// Bytes.
+    /// Bytes written.
     pub used: usize,
     /// `MSG_CTRUNC` where there was no room.
     pub flags: c_int,
 }
 
-/// The options that ask for a time, of which the last one that was set holds; and whether it is in nanoseconds.
+/// The options that ask for a timestamp, of which the last one that was set holds; and whether it is in nanoseconds.
 const STAMPS: [(c_int, bool); 4] = [
     (libc::SO_TIMESTAMP, false),
     (libc::SO_TIMESTAMPNS, true),
@@ -28,12 +28,12 @@ const STAMPS: [(c_int, bool); 4] = [
 const SO_TIMESTAMP_NEW: c_int = 63;
 const SO_TIMESTAMPNS_NEW: c_int = 64;
 
-/// In the flags of an entry: which of them, counted from one, and `TCP_INQ`.
+/// In the flags of an entry: the timestamp option, counted from one, and `TCP_INQ`.
 const STAMP: u32 = 7 << STAMP_SHIFT;
 const STAMP_SHIFT: u32 = 8;
 const INQ: u32 = 1 << 11;
 
-/// Whether an option asks for any.
+/// Whether an option asks for control data.
 #[inline]
 pub fn is_asked_for(socket: &Socket) -> bool {
     socket.entry.flags.load(Ordering::Relaxed) & (STAMP | INQ) != 0
@@ -52,7 +52,7 @@ pub fn note(socket: &Socket, level: c_int, name: c_int, on: bool) -> bool {
         _ => return false,
     };
     if all == STAMP && stamp(socket).is_none() {
-        // What is there already came without a time.
+        // Bytes that have already arrived have no timestamp.
         let arrived = Lane::of(*socket, -1).map_or(0, |lane| lane.arrived());
         let noted = &socket.entry.receive.noted;
         noted.store(arrived, Ordering::Relaxed);
@@ -67,7 +67,7 @@ pub fn note(socket: &Socket, level: c_int, name: c_int, on: bool) -> bool {
 
 /// The options that are set, to be set again on another socket.
 pub fn set_options(socket: &Socket) -> impl Iterator<Item = (c_int, c_int)> {
-    let more = tells_more(socket).then_some((libc::IPPROTO_TCP, libc::TCP_INQ));
+    let more = wants_unread_count(socket).then_some((libc::IPPROTO_TCP, libc::TCP_INQ));
     let stamp = stamp(socket).map(|(name, _)| (libc::SOL_SOCKET, name));
     more.into_iter().chain(stamp)
 }
@@ -77,30 +77,30 @@ fn stamp(socket: &Socket) -> Option<(c_int, bool)> {
     STAMPS.get((number as usize).checked_sub(1)?).copied()
 }
 
-fn tells_more(socket: &Socket) -> bool {
+fn wants_unread_count(socket: &Socket) -> bool {
     socket.entry.flags.load(Ordering::Relaxed) & INQ != 0
 }
 
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
-/// Writes it behind a receive of `count` bytes, or a peek at them.
+/// Writes the control data of a receive of `count` bytes, or of a peek at them.
 ///
 /// # Errors
 /// `EFAULT`.
 ///
 /// # Safety
-/// The program's message.
+/// `message` is the program's message.
 #[cold]
-pub unsafe fn tell(
+pub unsafe fn write_control(
     lane: &Lane,
     message: &msghdr,
     count: usize,
     peeked: bool,
 ) -> Result<Ancillary, c_int> {
-    let mut beside = Ancillary::default();
+    let mut ancillary = Ancillary::default();
     let receive = &lane.socket.entry.receive;
     let end = receive.own.load(Ordering::Relaxed) + if peeked { count as u64 } else { 0 };
-    // Bytes have no time here: it is the one at which they are received.
+    // Bytes carry no time: the timestamp is that of the receive.
     if count > 0
         && end > receive.noted.load(Ordering::Relaxed)
         && let Some((name, nanoseconds)) = stamp(&lane.socket)
@@ -118,16 +118,16 @@ pub unsafe fn tell(
         };
         let time = [now.tv_sec, fraction];
         // SAFETY: the caller's promise.
-        unsafe { beside.put(message, libc::SOL_SOCKET, name, &time)? };
+        unsafe { ancillary.put(message, libc::SOL_SOCKET, name, &time)? };
     }
-    if tells_more(&lane.socket) {
-        // The end counts as one byte.
+    if wants_unread_count(&lane.socket) {
+        // The end of the stream counts as one byte.
         let end = u64::from(lane.peer_flags() & side_flags::FIN != 0);
         let more = i32::try_from(lane.readable() + end).unwrap_or(i32::MAX);
         // SAFETY: the caller's promise.
-        unsafe { beside.put(message, libc::IPPROTO_TCP, libc::TCP_CM_INQ, &[more])? };
+        unsafe { ancillary.put(message, libc::IPPROTO_TCP, libc::TCP_CM_INQ, &[more])? };
     }
-    Ok(beside)
+    Ok(ancillary)
 }
 
 impl Ancillary {

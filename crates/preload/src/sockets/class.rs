@@ -1,5 +1,5 @@
-//! What the program says about the class of its sockets: kept in the shared entry, and told to whoever sends for the
-//! socket in the side's own words. Nothing here is on the way of a byte.
+//! The class that a program gives its sockets: kept in the shared entry, and published in the side's own words to the
+//! process that sends for the socket. No byte passes here.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
@@ -12,14 +12,14 @@ use crate::descriptors::user;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Record, Socket};
 
-/// At the start: what the environment says.
-pub fn arrive() {
+/// Reads the class that the environment gives, at the start.
+pub fn read_environment() {
     // SAFETY: getenv returns null or a C string; no other thread runs yet.
-    let said = unsafe {
+    let text = unsafe {
         let value = libc::getenv(c"NETCHANNEL_CLASS".as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     };
-    let run = match said {
+    let run = match text {
         Some(b"latency") => LATENCY,
         Some(b"throughput") => THROUGHPUT,
         _ => NONE,
@@ -28,10 +28,10 @@ pub fn arrive() {
         run,
         ..Hints::default()
     };
-    socket::begin_with(hints.to_word());
+    socket::set_initial_hints(hints.to_word());
 }
 
-/// Whether an option is NetChannel's own.
+/// Whether an option is one of NetChannel.
 #[inline]
 pub const fn is_own(level: c_int) -> bool {
     level == SOL_NETCHANNEL
@@ -45,18 +45,18 @@ fn change(socket: &Socket, fd: c_int, with: impl FnOnce(&mut Hints)) {
     if socket.word.kind() == Kind::Virtual
         && let Some(lane) = Lane::of(*socket, fd)
     {
-        // Relaxed: it orders nothing, and is looked at when something else is done for the socket.
+        // Relaxed: it orders nothing, and is read together with other work for the socket.
         lane.own().hints.store(word, Ordering::Relaxed);
     }
 }
 
-/// Takes note of an option that says something about the class.
+/// Notes an option that concerns the class.
 pub fn note(socket: &Socket, fd: c_int, record: &Record) {
     let [a, b, c, d, ..] = record.value;
     let number = if record.length >= 4 {
         i32::from_ne_bytes([a, b, c, d])
     } else {
-        // As the kernel takes IP_TOS.
+        // The kernel reads one byte of IP_TOS, too.
         i32::from(a)
     };
     match (record.level, record.name) {

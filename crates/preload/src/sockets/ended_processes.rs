@@ -1,4 +1,5 @@
-//! What a process held that has ended is let go of by those that go on, see [`crate::sockets::owner_table`].
+//! Releases the references of a process that has ended, on behalf of its relatives; see
+//! [`crate::sockets::owner_table`].
 
 use core::sync::atomic::Ordering;
 
@@ -9,17 +10,17 @@ use crate::descriptors::attach::header;
 use crate::ground::{lock, process, sys};
 use crate::sockets::{foreign, listener, socket};
 
-/// One reference less. False when that is for another process to say.
-pub fn let_go(index: usize, process: u32) -> bool {
+/// Releases one reference to an entry. False when another process must do it.
+pub fn release_reference(index: usize, process: u32) -> bool {
     let (Some(header), Some(entry)) = (header(), socket::own_entry(index)) else {
         return false;
     };
-    // Zero where the last one was killed while it ended the connection, or before it had one.
+    // Zero where the last holder was killed while it ended the connection, or before it had one.
     let counted = entry.references.load(Ordering::Acquire) > 0;
     if counted && entry.references.fetch_sub(1, Ordering::AcqRel) != 1 {
         return true;
     }
-    if !say_end(entry, process) {
+    if !publish_end(entry, process) {
         entry
             .references
             .fetch_add(u32::from(counted), Ordering::AcqRel);
@@ -31,17 +32,19 @@ pub fn let_go(index: usize, process: u32) -> bool {
     true
 }
 
-/// Nobody has the socket any more: its end stands in its slot, for the process that keeps the ledger. False when that is another one.
-fn say_end(entry: &SocketEntry, ended: u32) -> bool {
+/// Publishes the end of a socket without holders in its slot, for the process that keeps the ledger. False when another
+/// process must do it.
+fn publish_end(entry: &SocketEntry, ended: u32) -> bool {
     if entry.state.load(Ordering::Acquire) != State::Virtual as u32 {
         return true;
     }
     let role = Role::from_word(entry.role.load(Ordering::Relaxed).into());
     let number = entry.link.load(Ordering::Relaxed);
     let own = listener::own_link(role, |link| link.number == number);
-    // Of a server's end that came through a queue nobody here keeps the ledger, and any process may say the end.
+    // For a server's end that came through a queue no process here keeps the ledger, and any process may publish the
+    // end.
     let Some(link) = own.or_else(|| foreign::known_queued(role, number)) else {
-        // Who made the socket keeps the ledger; without him there is none.
+        // The process that made the socket keeps the ledger; without that process there is none.
         let maker = entry.process.load(Ordering::Relaxed);
         return maker == ended || maker == process::number() || !sys::exists(maker);
     };

@@ -1,5 +1,5 @@
-//! What belongs to other programs and is used here: their regions, for sockets that came over exec
-//! or in messages, and links whose ledger another process keeps.
+//! Memory of other programs that this process uses: their regions, for sockets that were inherited over exec or
+//! received in messages, and links whose ledger another process keeps.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ use crate::ground::{mappings, sys};
 use crate::sockets::link::LinkEnd;
 use crate::sockets::{link, socket};
 
-/// The first link of this process that is wanted: who keeps them registers it.
+/// The first link of this process that is `wanted`. Registered by the module that has the links.
 #[expect(clippy::type_complexity, reason = "it stands here alone")]
 pub static OWN_LINK: OnceLock<
     fn(Role, &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'static LinkEnd>,
@@ -26,28 +26,28 @@ fn own_link(role: Role, wanted: &dyn Fn(&&'static LinkEnd) -> bool) -> Option<&'
     OWN_LINK.get().and_then(|own_link| own_link(role, wanted))
 }
 
-/// The region of another program. Never unmapped: a socket may still look at it.
-struct Foreign {
+/// The region of another program. Never unmapped: a thread may still access it.
+struct ForeignRegion {
     number: u64,
     entries: usize,
     region: Region,
-    /// Its memfd, for when a socket goes on; -1 where there was no number for it.
+    /// Its memfd, for handing sockets on; -1 where there was no number for it.
     memory: AtomicI32,
     /// Device and inode.
     identity: (u64, u64),
 }
 
-static REGIONS: Lock<Vec<&'static Foreign>> = Lock::new(Vec::new());
+static REGIONS: Lock<Vec<&'static ForeignRegion>> = Lock::new(Vec::new());
 static LINKS: Lock<Vec<&'static LinkEnd>> = Lock::new(Vec::new());
 
-/// In a forked child no other thread holds the locks.
+/// In a forked child, where other threads that held the locks do not exist.
 pub fn reset_in_child() {
     REGIONS.reset();
     LINKS.reset();
 }
 
-/// Nothing of other programs is used any more: this process is another user's.
-pub fn forsake_all() {
+/// Leaves the memory of all other programs: this process becomes another user's.
+pub fn leave_all() {
     if let Some(mut regions) = REGIONS.lock() {
         for one in regions.drain(..) {
             attach::close_internal(one.memory.swap(-1, Ordering::AcqRel));
@@ -58,8 +58,8 @@ pub fn forsake_all() {
     }
 }
 
-/// Entry `index` of the region whose memfd is `memory` (it stays the caller's), and whether that is the region this process uses
-/// itself. It is known by its memory: a number may be a former daemon's, or made up.
+/// Entry `index` of the region whose memfd is `memory` (which stays the caller's), and whether that is this process's
+/// own region. Regions are compared by their memory: a number may be a former daemon's, or invented.
 pub fn entry(
     number: u64,
     entries: usize,
@@ -73,18 +73,18 @@ pub fn entry(
         return (index < own.entries).then(|| Some((own.region.at(offset)?, true)))?;
     }
     let mut regions = REGIONS.lock()?;
-    let same = |one: &&Foreign| one.identity == sent.identity();
+    let same = |one: &&ForeignRegion| one.identity == sent.identity();
     let found = match regions.iter().copied().find(same) {
         Some(found) => found,
         None => {
-            let made = Foreign {
+            let made = ForeignRegion {
                 number,
                 entries,
                 region: sent.map(Access::ReadWrite).ok()?,
                 memory: AtomicI32::new(kept(memory)),
                 identity: sent.identity(),
             };
-            let made: &'static Foreign = Box::leak(Box::new(made));
+            let made: &'static ForeignRegion = Box::leak(Box::new(made));
             mappings::note(&made.region);
             credentials::note_shared();
             regions.push(made);
@@ -101,14 +101,14 @@ fn kept(memory: i32) -> i32 {
     attach::duplicate(memory).map_or(-1, attach::make_internal)
 }
 
-/// How many entries the region has that has `entry`, and its memfd.
+/// The number of entries of the region that has `entry`, and its memfd.
 pub fn memory(entry: &SocketEntry) -> Option<(usize, i32)> {
     let regions = REGIONS.lock()?;
     let region = regions.iter().find(|one| one.index(entry).is_some())?;
     Some((region.entries, region.memory.load(Ordering::Acquire)))
 }
 
-/// A descriptor of the library has moved.
+/// Notes that a descriptor of the library has a new number.
 pub fn relocate(from: i32, to: i32) {
     let Some(regions) = REGIONS.lock() else {
         return;
@@ -119,8 +119,8 @@ pub fn relocate(from: i32, to: i32) {
     }
 }
 
-impl Foreign {
-    /// The number of `entry`, if it is one of this region.
+impl ForeignRegion {
+    /// The index of `entry`, if it lies in this region.
     fn index(&self, entry: &SocketEntry) -> Option<usize> {
         let first: &SocketEntry = self.region.at(program::ENTRIES_OFFSET)?;
         let distance = core::ptr::from_ref(entry)
@@ -131,23 +131,23 @@ impl Foreign {
     }
 }
 
-/// The region that has `entry`, and the entry's number there.
-pub fn home(entry: &SocketEntry) -> Option<(u64, usize)> {
+/// The region that has `entry`, and the entry's index.
+pub fn location(entry: &SocketEntry) -> Option<(u64, usize)> {
     let regions = REGIONS.lock()?;
     regions
         .iter()
         .find_map(|one| Some((one.number, one.index(entry)?)))
 }
 
-/// The region that has `entry`, by the number of its file, and the entry's number there.
-pub fn place(entry: &SocketEntry) -> Option<(u64, usize)> {
+/// The region that has `entry`, by the inode of its file, and the entry's index.
+pub fn location_by_file(entry: &SocketEntry) -> Option<(u64, usize)> {
     let regions = REGIONS.lock()?;
     regions
         .iter()
         .find_map(|one| Some((one.identity.1, one.index(entry)?)))
 }
 
-/// The entry of that place, where the region is known here.
+/// The entry of that region and index, where this process has the region.
 pub fn known_entry(file: u64, index: usize) -> Option<&'static SocketEntry> {
     let regions = REGIONS.lock()?;
     let known = regions.iter().copied().find(|one| one.identity.1 == file);
@@ -156,7 +156,7 @@ pub fn known_entry(file: u64, index: usize) -> Option<&'static SocketEntry> {
     region.region.at(offset)
 }
 
-/// Gives an entry back to the region it belongs to.
+/// Frees an entry in the region that has it.
 pub fn free(entry: &SocketEntry) {
     let Some(regions) = REGIONS.lock() else {
         return;
@@ -168,8 +168,8 @@ pub fn free(entry: &SocketEntry) {
     }
 }
 
-/// A link whose memfd, which is consumed, came with a socket or a connection that was handed on. It
-/// counts as used by that one, until [`LinkEnd::used_less`]. It is known by its memory, as regions are.
+/// The link of a received memfd, which is consumed. It came with a socket or a connection that was handed on, which
+/// counts as a user of the link until [`LinkEnd::remove_user`]. Links are compared by their memory, as regions are.
 pub fn link(
     role: Role,
     number: u64,
@@ -183,13 +183,13 @@ pub fn link(
     let known = own_link(role, &same).or_else(|| links.iter().copied().find(same));
     if let Some(known) = known {
         sys::close(memory);
-        known.used_more();
+        known.add_user();
         return Some(known);
     }
     let link = LinkEnd::borrow(role, number, listener, sizes, memory)?;
-    link.used_more();
+    link.add_user();
     links.push(link);
-    give_back_idle(&mut links);
+    release_idle(&mut links);
     Some(link)
 }
 
@@ -200,7 +200,7 @@ pub fn known_queued(role: Role, number: u64) -> Option<&'static LinkEnd> {
     links.iter().copied().find(same)
 }
 
-/// A link over which connections of that user came through a queue before, by its number. It counts as used once more.
+/// A link, by its number, over which connections of that user came through a queue before. Counts one more user of it.
 pub fn queued_link(number: u64, listener: u32, user: u32) -> Option<&'static LinkEnd> {
     let links = LINKS.lock()?;
     let same = |link: &&LinkEnd| {
@@ -210,15 +210,15 @@ pub fn queued_link(number: u64, listener: u32, user: u32) -> Option<&'static Lin
             && link.user() == Some(user)
     };
     let known = links.iter().copied().find(same)?;
-    known.used_more();
+    known.add_user();
     Some(known)
 }
 
-/// Idle links whose clients may connect again: making one costs more than a connection.
+/// Idle links that are kept because their clients may connect again: making a link costs more than a connection.
 const MOST_IDLE: usize = 16;
 
-/// Gives back those of clients that are gone, and the oldest beyond what is kept.
-fn give_back_idle(links: &mut Vec<&'static LinkEnd>) {
+/// Releases idle links whose clients have ended, and the oldest ones beyond the number that is kept.
+fn release_idle(links: &mut Vec<&'static LinkEnd>) {
     let is_idle =
         |link: &&&'static LinkEnd| link.is_queued() && link.live.load(Ordering::Acquire) == 0;
     let mut surplus = links
@@ -227,16 +227,16 @@ fn give_back_idle(links: &mut Vec<&'static LinkEnd>) {
         .count()
         .saturating_sub(MOST_IDLE);
     links.retain(|link| {
-        let goes = is_idle(&link) && (surplus > 0 || link.has_lost_client());
+        let goes = is_idle(&link) && (surplus > 0 || link.has_client_ended());
         if goes {
             surplus = surplus.saturating_sub(1);
-            link.give_back();
+            link.end_borrowed();
         }
         !goes
     });
 }
 
-/// The last socket over a borrowed link is gone: its memory goes back, unless another came.
+/// Called when the last socket over a borrowed link has ended: releases the link, unless another socket uses it by now.
 pub fn unused(link: &LinkEnd) {
     let Some(mut links) = LINKS.lock() else {
         return;
@@ -249,11 +249,11 @@ pub fn unused(link: &LinkEnd) {
     {
         links.swap_remove(place);
         drop(links);
-        link.give_back();
+        link.end_borrowed();
     }
 }
 
-/// The links over which sockets of this process run.
+/// The links that sockets of this process use.
 pub fn links_in_use() -> Vec<&'static LinkEnd> {
     let mut used: Vec<&'static LinkEnd> = Vec::new();
     table::for_each(|_, word| {
@@ -278,7 +278,7 @@ mod tests {
         arena: 4 << 20,
     };
 
-    /// A link as the daemon makes it, all of them with one number.
+    /// A link as the daemon makes it; all of them have the same number.
     fn made() -> i32 {
         let (fd, region) = Region::create(c"netchannel-link", LAYOUT.size()).unwrap();
         let header: &LinkHeader = region.at(0).unwrap();

@@ -1,4 +1,5 @@
-//! What processes share of sockets: entries, links, lanes, listeners with their queues, options. A lane moves bytes and never waits.
+//! The state that processes share about sockets: entries, links, lanes, listeners with their queues, options. A lane
+//! moves bytes and never waits.
 
 pub mod ancillary;
 pub mod class;

@@ -1,10 +1,10 @@
-//! Which processes hold which sockets of the region they share, a bit for each. A process that ends without closing, killed or by
-//! `_exit`, as children commonly do, takes nothing with it: those that go on let go of what it held.
-//!
+//! The table of owners: which processes hold which sockets of the region that they share, one bit for each. A process
+//! may end without closing its sockets: it is killed, or calls `_exit`, as children commonly do. Then its relatives
+//! release its references.
 //! ```text
-//!  before a fork:  look for the ended; a record for the child, with what it will hold
-//!  the child:      says its number in the record
-//!  later, others:  look for the ended, now and then: every bit is one reference less
+//!  before a fork:  look for ended processes; claim a record for the child, set the bits of its future sockets
+//!  the child:      writes its number into the record
+//!  later, others:  look for ended processes now and then: every bit is one reference less
 //! ```
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,29 +16,31 @@ use crate::descriptors::attach;
 use crate::descriptors::attach::header;
 use crate::ground::{clock, process, sys};
 
-/// The record of this process plus one, 0 while it has none.
-static OWN: AtomicU32 = AtomicU32::new(0);
-/// That of the child which is on its way.
-static CHILDS: AtomicU32 = AtomicU32::new(0);
-/// The namespace in which this process has its number; 0 where it judges nobody.
-static NUMBERING: AtomicU32 = AtomicU32::new(0);
-/// When the ended were last looked for.
-static LOOKED: AtomicU64 = AtomicU64::new(0);
-/// Where the next look goes on.
-static NEXT: AtomicU32 = AtomicU32::new(0);
+/// Number of this process's record plus one, 0 while it has none.
+static OWN_RECORD: AtomicU32 = AtomicU32::new(0);
+/// The record of a child that is being forked, in the same form.
+static CHILD_RECORD: AtomicU32 = AtomicU32::new(0);
+/// The namespace in which this process has its number; 0 where it is unknown, and the process judges no other.
+static NAMESPACE: AtomicU32 = AtomicU32::new(0);
+/// When ended processes were last looked for.
+static LAST_LOOK: AtomicU64 = AtomicU64::new(0);
+/// The record at which the next look continues.
+static NEXT_RECORD: AtomicU32 = AtomicU32::new(0);
 
-/// Lets go of one reference to an entry that a process had which has ended, or which is not known where that is 0. False when that is
-/// for another process to do. Who knows sockets and links registers it.
-pub static LET_GO: OnceLock<fn(usize, u32) -> bool> = OnceLock::new();
+/// Releases one reference that an ended process had to an entry; `process` 0 is an unknown one. False when another
+/// process must do it. Registered by the module that knows sockets and links.
+pub static RELEASE_REFERENCE: OnceLock<fn(usize, u32) -> bool> = OnceLock::new();
 
-fn let_go(entry: usize, process: u32) -> bool {
-    LET_GO.get().is_some_and(|let_go| let_go(entry, process))
+fn release_reference(entry: usize, process: u32) -> bool {
+    RELEASE_REFERENCE
+        .get()
+        .is_some_and(|release_reference| release_reference(entry, process))
 }
 
-/// The ended are not looked for more often,
+/// Ended processes are looked for at most this often,
 const EVERY: u64 = 10_000 * clock::MICROSECOND;
-/// nor are more processes asked about in one look.
-const ASKED: usize = 16;
+/// and at most so many processes are asked about in one look.
+const MOST_ASKED: usize = 16;
 
 fn record(index: usize) -> Option<&'static Holder> {
     let own = attach::current()?;
@@ -73,35 +75,35 @@ fn claim() -> u32 {
     0
 }
 
-/// A record belongs to `process`, by this process's numbering. Says so, unless it was said.
-fn name(claimed: u32, process: u32) {
+/// Gives a record to `process`, by its number in this process's namespace, unless it was given before.
+fn assign(claimed: u32, process: u32) {
     if let Some(holder) = claimed
         .checked_sub(1)
         .and_then(|index| record(index as usize))
     {
-        let name = u64::from(NUMBERING.load(Ordering::Relaxed)) << 32 | u64::from(process);
+        let name = u64::from(NAMESPACE.load(Ordering::Relaxed)) << 32 | u64::from(process);
         let _ = holder
             .process
             .compare_exchange(TAKEN, name, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-fn settle_in(claimed: u32) {
-    // Namespaces have numbers of 32 bits.
-    let numbering = u32::try_from(sys::numbering()).unwrap_or(0);
-    NUMBERING.store(numbering, Ordering::Relaxed);
-    OWN.store(claimed, Ordering::Release);
-    name(claimed, process::number());
+fn adopt_record(claimed: u32) {
+    // The kernel's numbers of namespaces have 32 bits.
+    let namespace = u32::try_from(sys::pid_namespace()).unwrap_or(0);
+    NAMESPACE.store(namespace, Ordering::Relaxed);
+    OWN_RECORD.store(claimed, Ordering::Release);
+    assign(claimed, process::number());
 }
 
-/// The process has a region.
+/// Claims a record when the process gets a region.
 pub fn initialise() {
-    settle_in(claim());
+    adopt_record(claim());
 }
 
-/// This process holds an entry, or no longer.
+/// Notes that this process holds an entry, or no longer.
 pub fn note(entry: usize, holds: bool) {
-    set(&OWN, entry, holds);
+    set(&OWN_RECORD, entry, holds);
 }
 
 fn set(claimed: &AtomicU32, entry: usize, holds: bool) {
@@ -115,55 +117,55 @@ fn set(claimed: &AtomicU32, entry: usize, holds: bool) {
     }
 }
 
-/// Before a fork, while nobody is inside the gate: there is a record for the child.
+/// Before a fork, while no thread is inside the gate: claims a record for the child.
 pub fn before_fork() {
-    look();
-    CHILDS.store(claim(), Ordering::Release);
+    collect_some();
+    CHILD_RECORD.store(claim(), Ordering::Release);
 }
 
-/// The child will hold an entry.
+/// Notes that the child will hold an entry.
 pub fn inherit(entry: usize) {
-    set(&CHILDS, entry, true);
+    set(&CHILD_RECORD, entry, true);
 }
 
-/// After the fork, in the parent. What [`is_child`] and [`no_child`] are to be told.
+/// After a fork, in the parent: the child's record, for [`assign_child`] and [`drop_child`].
 pub fn in_parent() -> u32 {
-    match CHILDS.load(Ordering::Relaxed) {
-        // What is not written to needs no copy of its page.
+    match CHILD_RECORD.load(Ordering::Relaxed) {
+        // A page that is not written to need not be copied.
         0 => 0,
-        _ => CHILDS.swap(0, Ordering::AcqRel),
+        _ => CHILD_RECORD.swap(0, Ordering::AcqRel),
     }
 }
 
-/// The child is `process`. It may have been killed before it could say so.
-pub fn is_child(claimed: u32, process: u32) {
-    name(claimed, process);
+/// Gives the record to the child `process`, which may have been killed before it could do so itself.
+pub fn assign_child(claimed: u32, process: u32) {
+    assign(claimed, process);
 }
 
-/// This process leaves the region: what it held is let go as if it had ended.
+/// This process leaves the region: its references are released as if it had ended.
 pub fn leave(used: &[usize]) {
-    let claimed = OWN.swap(0, Ordering::AcqRel);
+    let claimed = OWN_RECORD.swap(0, Ordering::AcqRel);
     if claimed == 0 {
-        // There was no record for it.
+        // The process has no record.
         used.iter().for_each(|entry| {
-            let_go(*entry, 0);
+            release_reference(*entry, 0);
         });
     }
-    no_child(claimed);
+    drop_child(claimed);
 }
 
-/// After the fork, in the child.
+/// After a fork, in the child.
 pub fn in_child() {
-    settle_in(CHILDS.swap(0, Ordering::AcqRel));
+    adopt_record(CHILD_RECORD.swap(0, Ordering::AcqRel));
 }
 
-/// There is no child, or it holds nothing any more.
-pub fn no_child(claimed: u32) {
+/// Frees the record of a child that does not exist or holds nothing any more.
+pub fn drop_child(claimed: u32) {
     let Some(index) = claimed.checked_sub(1) else {
         return;
     };
     if let Some(holder) = record(index as usize)
-        && let_go_for(index as usize, 0)
+        && release_all_of(index as usize, 0)
     {
         holder.process.store(0, Ordering::Release);
     }
@@ -182,48 +184,48 @@ fn for_each_word(index: usize, mut each: impl FnMut(&'static AtomicU64, usize)) 
     }
 }
 
-/// Looks for the ended, where there ever was another process, and the last look is a while ago.
-pub fn look_now_and_then() {
+/// Looks for ended processes where there ever was another process, and the last look is some time ago.
+pub fn collect_if_due() {
     let others = header().is_some_and(|header| header.holders.load(Ordering::Relaxed) > 1);
     if !others {
         return;
     }
-    if clock::is_due(&LOOKED, EVERY) {
-        look();
+    if clock::is_due(&LAST_LOOK, EVERY) {
+        collect_some();
     }
 }
 
-/// Lets go of what processes held that have ended: some of them, the next ones next time.
-fn look() {
+/// Releases the references of some ended processes; the next look continues with others.
+fn collect_some() {
     let Some(header) = header() else { return };
     let used = (header.holders.load(Ordering::Acquire) as usize).min(HOLDERS);
     let mut asked = 0;
     for _ in 0..used {
-        let index = NEXT.fetch_add(1, Ordering::Relaxed) as usize % used;
-        asked += usize::from(look_at(index));
-        if asked == ASKED {
+        let index = NEXT_RECORD.fetch_add(1, Ordering::Relaxed) as usize % used;
+        asked += usize::from(collect(index));
+        if asked == MOST_ASKED {
             return;
         }
     }
 }
 
-/// Looks at all: no entry is free.
-pub fn look_at_all() {
+/// Looks at all records: there is no free entry.
+pub fn collect_all() {
     let used = header().map_or(0, |header| header.holders.load(Ordering::Acquire));
     (0..used as usize).for_each(|index| {
-        look_at(index);
+        collect(index);
     });
 }
 
-/// Whether there was a process to ask about.
-fn look_at(index: usize) -> bool {
+/// Looks at one record. Whether the kernel was asked about a process.
+fn collect(index: usize) -> bool {
     let Some(holder) = record(index) else {
         return false;
     };
     let name = holder.process.load(Ordering::Acquire);
     let process = (name & 0xffff_ffff) as u32;
-    let numbering = NUMBERING.load(Ordering::Relaxed);
-    if name == TAKEN || numbering == 0 || name >> 32 != u64::from(numbering) {
+    let namespace = NAMESPACE.load(Ordering::Relaxed);
+    if name == TAKEN || namespace == 0 || name >> 32 != u64::from(namespace) {
         return false;
     }
     if process == process::number() {
@@ -235,7 +237,7 @@ fn look_at(index: usize) -> bool {
             .compare_exchange(name, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
     if taken {
-        let all = let_go_for(index, process);
+        let all = release_all_of(index, process);
         holder
             .process
             .store(if all { 0 } else { name }, Ordering::Release);
@@ -243,8 +245,8 @@ fn look_at(index: usize) -> bool {
     true
 }
 
-/// Lets go of what a record says. False when something is for another process to let go of.
-fn let_go_for(index: usize, process: u32) -> bool {
+/// Releases all references of a record. False when another process must release some.
+fn release_all_of(index: usize, process: u32) -> bool {
     let mut all = true;
     for_each_word(index, |word, first| {
         let mut held = word.load(Ordering::Acquire);
@@ -252,7 +254,7 @@ fn let_go_for(index: usize, process: u32) -> bool {
             let bit = held & held.wrapping_neg();
             held &= !bit;
             let entry = first + bit.trailing_zeros() as usize;
-            if let_go(entry, process) {
+            if release_reference(entry, process) {
                 word.fetch_and(!bit, Ordering::AcqRel);
             } else {
                 all = false;

@@ -1,14 +1,14 @@
-//! Rings of `io_uring`. What is submitted to one comes past the library, and would find the anchor of a virtual socket, or the template
-//! of a fresh one.
+//! Rings of `io_uring`. Operations that are submitted to a ring bypass the library: they would reach the anchor of a
+//! virtual socket, or the template of a fresh one.
 //!
 //! ```text
-//!  asked for by a function of the C library or of liburing --> refused, as filters of containers do
-//!  there all the same (inherited, passed, made by an inline call) --> noticed among the descriptors: from then on the process
-//!      has kernel TCP; listeners are the kernel's alone, connections that there are go on through a pump, over which a ring may go
+//!  created by a function of the C library or of liburing --> refused, as filters of containers do
+//!  inherited, received, or created by an inline call      --> found among the descriptors: from then on the process uses
+//!      kernel TCP; listeners are the kernel's alone, and connections continue through a pump, with which a ring works
 //! ```
 //!
-//! A ring shows in `/proc/self/fd` and nowhere else. That is read when the first sockets are made and become virtual, then ever more
-//! seldom: an inline call is never seen itself.
+//! A ring shows in `/proc/self/fd` and nowhere else. The library reads that when the first sockets are made and become
+//! virtual, and later ever more rarely: an inline call can not be observed itself.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,44 +19,46 @@ use crate::descriptors::table::{self, Kind, Word};
 use crate::ground::{complaint, sys};
 use crate::sockets::exclusion;
 
-/// Times that a socket was made, or was to become virtual.
-static BEGUN: AtomicU32 = AtomicU32::new(0);
-/// So many of those look for a ring; later ones do when their number is a power of two.
+/// How often a socket was made or was about to become virtual.
+static SOCKETS_BEGUN: AtomicU32 = AtomicU32::new(0);
+/// Each of the first so many of these events looks for a ring; of the later ones those whose number is a power of two.
 const ALWAYS: u32 = 16;
 
-/// What the kernel calls the file of a ring.
+/// The kernel's name for the file of a ring.
 const NAME: &[u8] = b"anon_inode:[io_uring]";
 
-/// Whether a ring that the program asks for is refused: its sockets may be virtual, now or later. Who has one already has kernel TCP,
-/// and may have more of them.
+/// Whether a ring that the program asks for is refused: its sockets may be virtual, now or later. A program that
+/// already has a ring uses kernel TCP, and may have more rings.
 pub fn refuses() -> bool {
     exclusion::reason().is_none() && attach::ensure().is_some()
 }
 
-/// A socket was made, or is about to become virtual: why it must not.
-pub fn excludes() -> Option<Reason> {
+/// The reason why a socket must not be or become virtual. Called when one is made or is about to become virtual.
+pub fn exclusion_reason() -> Option<Reason> {
     if exclusion::reason().is_none() {
-        let begun = BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let begun = SOCKETS_BEGUN
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1);
         if begun <= ALWAYS || begun.is_power_of_two() {
-            look();
+            look_for_ring();
         }
     }
     exclusion::reason()
 }
 
-/// A connection has become virtual that the program did not make: what holds for the others holds for it.
-pub fn arrived() {
-    if let Some(why) = excludes() {
+/// Called when a connection has become virtual without a call of the program: it follows the others.
+pub fn note_virtual() {
+    if let Some(why) = exclusion_reason() {
         exclusion::leave_library(why);
     }
 }
 
-/// Virtual sockets came with an exec.
+/// Called when virtual sockets were inherited over an exec.
 pub fn inherited() {
-    look();
+    look_for_ring();
 }
 
-/// A descriptor came in a message, and was adopted if it is a virtual socket.
+/// Called when a descriptor was received in a message, and adopted if it is a virtual socket.
 pub fn received(fd: i32) {
     match table::get(fd).kind() {
         Kind::Virtual => exclusion::reason()
@@ -65,20 +67,21 @@ pub fn received(fd: i32) {
         Kind::Foreign
             if exclusion::reason().is_none() && attach::current().is_some() && is_ring(fd) =>
         {
-            note();
+            exclude();
         }
         _ => {}
     }
 }
 
-/// A forked child has its parent's rings, and may make its own: one more look, since many serve one connection and end.
+/// A forked child has its parent's rings, and may make its own. It looks once more only, since many children serve one
+/// connection and end.
 pub fn reset_in_child() {
-    BEGUN.store(ALWAYS - 1, Ordering::Relaxed);
+    SOCKETS_BEGUN.store(ALWAYS - 1, Ordering::Relaxed);
 }
 
-fn look() {
+fn look_for_ring() {
     if exclusion::reason().is_none() && sys::open_descriptors().into_iter().any(is_ring) {
-        note();
+        exclude();
     }
 }
 
@@ -102,7 +105,7 @@ fn is_ring(fd: i32) -> bool {
 }
 
 #[cold]
-fn note() {
+fn exclude() {
     if exclusion::withdraw(Reason::IoUring) {
         complaint::has_ring();
     }

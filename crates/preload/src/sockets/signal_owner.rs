@@ -1,6 +1,7 @@
-//! Whom to signal (`F_SETOWN`) of a socket that is not connected yet. The kernel keeps that with an open file, and fresh sockets
-//! share one: so it is kept here, and put on the file that the socket becomes. What can be an owner, the kernel says, of a file made to ask it.
-//! A socket whose file is replaced later hands it on from the one to the other.
+//! The process to signal (`F_SETOWN`) for a socket that is not connected yet. The kernel keeps the owner with an open
+//! file, and fresh sockets share one file. So the library keeps it, and sets it on the file that the socket becomes.
+//! The kernel checks an owner, on a temporary file. A socket whose file is replaced later copies the owner from one
+//! file to the other.
 
 use core::sync::atomic::Ordering;
 
@@ -24,7 +25,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// As it is kept: 0 for nobody.
+    /// The word in which it is kept: 0 for no owner.
     fn to_word(&self) -> u64 {
         if self.id == 0 {
             return 0;
@@ -43,18 +44,18 @@ impl Owner {
     }
 }
 
-/// Whether a command sets or asks for the owner.
-pub const fn is_asked_by(command: c_int) -> bool {
+/// Whether a command sets or reads the owner.
+pub const fn is_owner_command(command: c_int) -> bool {
     matches!(
         command,
         libc::F_SETOWN | libc::F_GETOWN | F_SETOWN_EX | F_GETOWN_EX
     )
 }
 
-/// Does a call that sets or asks for the owner of a fresh socket. `None` where no file can be made.
-pub fn of_fresh<R>(socket: &Socket, call: impl FnOnce(c_int) -> R) -> Option<R> {
+/// Makes a call that sets or reads the owner of a fresh socket. `None` where no file can be made.
+pub fn with_fresh_owner<R>(socket: &Socket, call: impl FnOnce(c_int) -> R) -> Option<R> {
     let file = limits::stream_socket(libc::AF_UNIX).ok()?;
-    put_on(socket, file);
+    apply(socket, file);
     let result = call(file);
     let mut owner = Owner { kind: 0, id: 0 };
     if control(file, F_GETOWN_EX, &mut owner) {
@@ -77,24 +78,24 @@ fn control(fd: c_int, command: c_int, owner: &mut Owner) -> bool {
     unsafe { sys::raw(libc::SYS_fcntl, words) }.is_ok()
 }
 
-/// The owner of a fresh socket becomes that of the file `fd`. Whether there was one.
-fn put_on(socket: &Socket, fd: c_int) -> bool {
+/// Sets the owner of a fresh socket on the file `fd`. Whether there was one.
+fn apply(socket: &Socket, fd: c_int) -> bool {
     let owner = Owner::from_word(socket.local.owner.load(Ordering::Relaxed));
     owner.is_some_and(|mut owner| control(fd, F_SETOWN_EX, &mut owner))
 }
 
-/// A fresh socket has become a file of its own: a kernel socket, or the anchor of a virtual one.
-pub fn follow(socket: &Socket, fd: c_int) {
-    if put_on(socket, fd)
+/// Called when a fresh socket has become a file of its own: a kernel socket, or the anchor of a virtual one.
+pub fn apply_to_file(socket: &Socket, fd: c_int) {
+    if apply(socket, fd)
         && let Some(lane) = Lane::of(*socket, fd)
     {
-        lane.signals_urgent();
+        lane.enable_urgent_signals();
     }
     socket.local.owner.store(0, Ordering::Relaxed);
 }
 
-/// What signals the file `from` raises, and for whom, `to` does, too.
-pub fn hand_on(from: c_int, to: c_int) {
+/// Copies the signal and its owner from one file to the other.
+pub fn copy(from: c_int, to: c_int) {
     let mut owner = Owner { kind: 0, id: 0 };
     if control(from, F_GETOWN_EX, &mut owner) && owner.id != 0 {
         control(to, F_SETOWN_EX, &mut owner);

@@ -1,5 +1,6 @@
-//! What a thread does beside a call that waits: connects that the daemons refuse and the kernel carries on, deferred connections whose
-//! time is over, sockets that were closed while it slept. Who makes connections registers how.
+//! The work of a thread around a call that waits: carrying on connects that daemons refuse, announcing deferred
+//! connections that are due, releasing sockets that were closed during the sleep. The module that makes connections
+//! registers the functions.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
@@ -7,14 +8,15 @@ use std::sync::OnceLock;
 use crate::ground::clock;
 use crate::sockets::socket::Socket;
 
-/// How each of them is done.
+/// The functions for this work.
 pub trait Housekeeping: Sync {
-    /// Carries on the connects that were noted. The caller holds no lock of a socket or an event loop. True if descriptors are something
-    /// else now.
+    /// Carries on the noted connects. The caller holds no lock of a socket or an event loop. True if a descriptor has
+    /// changed its kind.
     fn carry(&self) -> bool;
-    /// Announces the deferred connections whose time is over.
+    /// Announces the deferred connections that are due.
     fn announce(&self);
-    /// A call is over that kept its socket: if that was closed while it slept, the last sleeper lets it go.
+    /// Called after a call that held its socket: if the socket was closed during the sleep, the last sleeper releases
+    /// it.
     fn release(&self, socket: &Socket);
 }
 
@@ -22,29 +24,34 @@ pub trait Housekeeping: Sync {
 pub static HOUSEKEEPING: OnceLock<&'static dyn Housekeeping> = OnceLock::new();
 
 /// Connects that wait to be carried on.
-pub static NOTED: AtomicUsize = AtomicUsize::new(0);
+pub static NOTED_CONNECTS: AtomicUsize = AtomicUsize::new(0);
 /// Deferred connections of this process.
 pub static DEFERRED: AtomicUsize = AtomicUsize::new(0);
-/// When the first of them is due, in nanoseconds of [`clock::nanoseconds`].
+/// When the first deferred connection is due, in nanoseconds of [`clock::nanoseconds`].
 pub static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Whether sockets wait to be carried on.
+/// Whether connects wait to be carried on.
 #[inline]
 pub fn are_due() -> bool {
-    NOTED.load(Ordering::Relaxed) > 0
+    NOTED_CONNECTS.load(Ordering::Relaxed) > 0
 }
 
 /// As [`Housekeeping::carry`].
 #[inline]
 pub fn carry() -> bool {
-    are_due() && HOUSEKEEPING.get().is_some_and(|how| how.carry())
+    are_due()
+        && HOUSEKEEPING
+            .get()
+            .is_some_and(|housekeeper| housekeeper.carry())
 }
 
 /// As [`Housekeeping::release`].
 #[inline]
 pub fn release(socket: &Socket) {
     if socket.local.orphan.load(Ordering::Acquire) > 0 {
-        HOUSEKEEPING.get().inspect(|how| how.release(socket));
+        HOUSEKEEPING
+            .get()
+            .inspect(|housekeeper| housekeeper.release(socket));
     }
 }
 
@@ -54,24 +61,26 @@ pub fn any_deferred() -> bool {
     DEFERRED.load(Ordering::Relaxed) > 0
 }
 
-/// Announces those whose time is over.
+/// Announces the deferred connections that are due.
 #[inline]
-pub fn look() {
+pub fn announce_due() {
     if any_deferred() {
-        look_at_time();
+        announce_if_due();
     }
 }
 
 #[cold]
-fn look_at_time() {
+fn announce_if_due() {
     if clock::nanoseconds() >= NEXT.load(Ordering::Relaxed) {
-        HOUSEKEEPING.get().inspect(|how| how.announce());
+        HOUSEKEEPING
+            .get()
+            .inspect(|housekeeper| housekeeper.announce());
     }
 }
 
-/// For how long a call may sleep that would sleep for `limit`, which is negative for ever.
+/// How long a call that would sleep for `limit` may sleep; negative is forever.
 #[inline]
-pub fn bounded(limit: i64) -> i64 {
+pub fn bounded_sleep(limit: i64) -> i64 {
     if any_deferred() {
         until_next(limit)
     } else {
@@ -88,26 +97,30 @@ fn until_next(limit: i64) -> i64 {
     if limit < 0 { left } else { left.min(limit) }
 }
 
-/// The same where something else may end the sleep.
-pub fn earlier(other: Option<i64>) -> Option<i64> {
+/// The earlier of the next due time and `other`.
+pub fn earliest(other: Option<i64>) -> Option<i64> {
     let bound = until_next(-1);
     Some(other.map_or(bound, |other| other.min(bound)))
 }
 
-/// A call that sleeps for `limit` at most, and says when nothing has come: where there are any it sleeps until one is due, several times.
+/// Makes a call that sleeps for at most `limit` and returns 0 if nothing has happened. With deferred connections the
+/// sleep is divided, so that each is announced in time.
 #[inline]
-pub fn sliced(limit: i64, mut call: impl FnMut(i64) -> Result<usize, i32>) -> Result<usize, i32> {
+pub fn in_slices(
+    limit: i64,
+    mut call: impl FnMut(i64) -> Result<usize, i32>,
+) -> Result<usize, i32> {
     if !any_deferred() {
         return call(limit);
     }
     let start = clock::nanoseconds();
     loop {
-        look_at_time();
+        announce_if_due();
         let left = clock::remaining(limit, start);
-        let slice = bounded(left);
-        let told = call(slice);
-        if told != Ok(0) || slice == left {
-            return told;
+        let slice = bounded_sleep(left);
+        let result = call(slice);
+        if result != Ok(0) || slice == left {
+            return result;
         }
     }
 }

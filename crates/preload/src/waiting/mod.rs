@@ -1,5 +1,5 @@
-//! Calls that wait: sleeps, signals, `poll`, event loops. Never: making or ending a connection; what a waiting thread does beside is
-//! registered ([`housekeeping`]).
+//! Calls that wait: sleeps, signals, `poll`, event loops. Never: making or ending a connection. Other work of a waiting
+//! thread is registered ([`housekeeping`]).
 
 pub mod epoll;
 pub mod housekeeping;

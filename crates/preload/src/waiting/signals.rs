@@ -1,8 +1,9 @@
-//! Which handlers restart the calls they interrupt. The kernel restarts `recv` and `accept`, but
-//! never `poll`: so where the library polls in their place it has to know.
+//! Which signal handlers restart the calls that they interrupt. The kernel restarts `recv` and `accept`, but never
+//! `poll`. So where the library polls in their place it has to know the handlers' flags.
 //!
-//! A poll that must go on after some handlers but end after others sleeps with the former blocked,
-//! and with a descriptor that tells of them: then it is left, the handlers run, and it goes on.
+//! A poll that must continue after some handlers but end after others sleeps with the signals of the former blocked,
+//! and with a descriptor that becomes readable for them. Then the poll returns, the handlers run, and the poll is
+//! repeated.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,12 +12,12 @@ use libc::{c_int, pollfd, sigset_t};
 use crate::descriptors::{attach, limits};
 use crate::ground::{cancel, process, real, sys};
 
-/// Signals with a handler that says `SA_RESTART`, a bit each.
+/// Signals with a handler that has `SA_RESTART`, a bit each.
 static RESTARTING: AtomicU64 = AtomicU64::new(0);
-/// Signals with a handler that does not.
-static ENDING: AtomicU64 = AtomicU64::new(0);
+/// Signals with a handler without `SA_RESTART`.
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
-/// Those that a thread raises itself by a fault: they interrupt no wait.
+/// Signals that a thread raises by a fault of its own: they interrupt no wait.
 const FAULTS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -25,15 +26,15 @@ const FAULTS: [c_int; 5] = [
     libc::SIGTRAP,
 ];
 
-/// The program may have changed what it does at `signal`.
-pub fn changed(signal: c_int) {
+/// Reads the program's action for `signal`, which may have changed.
+pub fn note_handler(signal: c_int) {
     let Ok(shift @ 0..64) = u32::try_from(signal - 1) else {
         return;
     };
     if FAULTS.contains(&signal) || process::is_vfork_child() {
         return;
     }
-    // SAFETY: all zero is a valid action, and asking changes nothing.
+    // SAFETY: all zero is a valid action, and the call only reads the present one.
     let (handler, flags) = unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         if real::sigaction(signal, core::ptr::null(), &raw mut action) < 0 {
@@ -45,7 +46,7 @@ pub fn changed(signal: c_int) {
     let restart = flags & libc::SA_RESTART != 0;
     for (word, on) in [
         (&RESTARTING, handled && restart),
-        (&ENDING, handled && !restart),
+        (&INTERRUPTING, handled && !restart),
     ] {
         if on {
             word.fetch_or(1 << shift, Ordering::Relaxed);
@@ -55,27 +56,27 @@ pub fn changed(signal: c_int) {
     }
 }
 
-/// Whether `signal` has a handler that ends calls.
-pub fn ends_calls(signal: c_int) -> bool {
-    ENDING.load(Ordering::Relaxed) >> (signal - 1) & 1 != 0
+/// Whether `signal` has a handler that interrupts calls.
+pub fn interrupts_calls(signal: c_int) -> bool {
+    INTERRUPTING.load(Ordering::Relaxed) >> (signal - 1) & 1 != 0
 }
 
-/// While it lives, signals whose handlers end calls wait: a call that sleeps several times in turn
-/// sleeps with the mask from `before`, and so misses none that comes between two sleeps.
-pub struct Held {
+/// Blocks signals whose handlers interrupt calls, as long as it lives. A call that sleeps several times in a row sleeps
+/// with the mask from `before`, and so misses no signal between two sleeps.
+pub struct BlockedSignals {
     before: sigset_t,
 }
 
-impl Held {
-    /// Holds them back, if there are any.
+impl BlockedSignals {
+    /// Blocks them, if there are any.
     pub fn new() -> Option<Self> {
-        let ending = ENDING.load(Ordering::Relaxed);
+        let ending = INTERRUPTING.load(Ordering::Relaxed);
         (ending != 0).then(|| Self {
             before: change_mask(libc::SIG_BLOCK, ending),
         })
     }
 
-    /// Holds back all that is not a fault, also those that end no calls.
+    /// Blocks all signals that are no faults, also those that interrupt no call.
     pub fn all() -> Self {
         let faults = [
             libc::SIGSEGV,
@@ -93,14 +94,14 @@ impl Held {
         }
     }
 
-    /// Whether `signal` has come since, or before.
-    pub fn has_come(signal: c_int) -> bool {
+    /// Whether `signal` is pending.
+    pub fn is_pending(signal: c_int) -> bool {
         Self::pending() >> (signal - 1) & 1 != 0
     }
 
-    /// Whether one has come whose handler ends calls.
-    pub fn has_any_come() -> bool {
-        Self::pending() & ENDING.load(Ordering::Relaxed) != 0
+    /// Whether a signal is pending whose handler interrupts calls.
+    pub fn is_any_pending() -> bool {
+        Self::pending() & INTERRUPTING.load(Ordering::Relaxed) != 0
     }
 
     fn pending() -> u64 {
@@ -119,20 +120,20 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         change_mask(libc::SIG_SETMASK, first_word(&self.before));
     }
 }
 
-/// Sleeps with `poll`, given one descriptor at least, until `fd` can be read, as a call would
-/// that the kernel restarts. Returns what poll told of it. `held` when the caller sleeps more than once.
+/// Sleeps with `poll`, given at least one descriptor, until `fd` is readable, in the way of a call that the kernel
+/// restarts. Returns the events of `fd`. `held` when the caller sleeps more than once.
 ///
 /// # Errors
-/// As `ppoll`; `EINTR` only after a handler that asks for it.
+/// As `ppoll`; `EINTR` only after a handler without `SA_RESTART`.
 pub fn sleep_restarting(
     fd: c_int,
-    held: Option<&Held>,
+    held: Option<&BlockedSignals>,
     poll: impl Fn(&mut [pollfd], *const sigset_t) -> Result<usize, c_int>,
 ) -> Result<i16, c_int> {
     loop {
@@ -142,21 +143,27 @@ pub fn sleep_restarting(
             revents: 0,
         };
         let restarting = RESTARTING.load(Ordering::Relaxed);
-        let mixed = restarting != 0 && ENDING.load(Ordering::Relaxed) != 0;
-        let Some(told) = mixed.then(|| descriptor_of(restarting)).flatten() else {
+        let mixed = restarting != 0 && INTERRUPTING.load(Ordering::Relaxed) != 0;
+        let Some(signal_descriptor) = mixed.then(|| descriptor_of(restarting)).flatten() else {
             let mut set = [entry];
-            match poll(&mut set, Held::mask(held)) {
-                Err(libc::EINTR) if ENDING.load(Ordering::Relaxed) == 0 => continue,
+            match poll(&mut set, BlockedSignals::mask(held)) {
+                Err(libc::EINTR) if INTERRUPTING.load(Ordering::Relaxed) == 0 => continue,
                 result => return result.map(|_| set[0].revents),
             }
         };
-        let mut set = [entry, pollfd { fd: told, ..entry }];
-        let mask = blocked_too(restarting, held);
+        let mut set = [
+            entry,
+            pollfd {
+                fd: signal_descriptor,
+                ..entry
+            },
+        ];
+        let mask = mask_with(restarting, held);
         let slept = cancel::guarded(
-            || attach::close_internal(told),
+            || attach::close_internal(signal_descriptor),
             || poll(&mut set, &raw const mask),
         );
-        attach::close_internal(told);
+        attach::close_internal(signal_descriptor);
         slept?;
         if set[0].revents != 0 {
             return Ok(set[0].revents);
@@ -183,8 +190,8 @@ fn descriptor_of(signals: u64) -> Option<c_int> {
     Some(attach::make_internal(c_int::try_from(made).ok()?))
 }
 
-/// The mask to sleep with, and these signals added.
-fn blocked_too(signals: u64, held: Option<&Held>) -> sigset_t {
+/// The mask to sleep with, plus these signals.
+fn mask_with(signals: u64, held: Option<&BlockedSignals>) -> sigset_t {
     let mut set = held.map_or_else(|| change_mask(libc::SIG_BLOCK, 0), |held| held.before);
     // SAFETY: a set has room for the eight bytes that count.
     unsafe { *(&raw mut set).cast::<u64>() |= signals };
@@ -196,7 +203,7 @@ const fn first_word(set: &sigset_t) -> u64 {
     unsafe { *core::ptr::from_ref(set).cast::<u64>() }
 }
 
-/// Changes the thread's mask; returns what it was.
+/// Changes the thread's signal mask and returns the former one.
 fn change_mask(how: c_int, signals: u64) -> sigset_t {
     // SAFETY: all zero is a valid set of signals, and has room for the eight bytes that count.
     unsafe {
@@ -208,7 +215,7 @@ fn change_mask(how: c_int, signals: u64) -> sigset_t {
     }
 }
 
-/// `ppoll`, as a cancellation point; `nanoseconds` negative for ever.
+/// `ppoll`, as a cancellation point; negative `nanoseconds` are forever.
 ///
 /// # Errors
 /// As `ppoll`.

@@ -1,5 +1,5 @@
-//! Waiting: a spin of microseconds that shortens itself where it does not pay, then sleep in the
-//! kernel on the anchor, so that signals, timeouts and cancellation keep the kernel's semantics.
+//! Waiting: a spin of microseconds that becomes shorter where it does not pay, then a sleep in the kernel on the
+//! anchor, so that signals, timeouts and cancellation keep the kernel's semantics.
 
 use core::cell::Cell;
 use core::hint::spin_loop;
@@ -15,11 +15,11 @@ use crate::sockets::lane::{Lane, WRITER};
 use crate::sockets::socket::status;
 use crate::waiting::{housekeeping, signals};
 
-/// After this the spinning thread lets others run between its looks.
-const POLITE: u64 = 3 * MICROSECOND;
+/// After this time the spinning thread yields between its looks.
+const YIELD_AFTER: u64 = 3 * MICROSECOND;
 
 /// A yield that takes this long gave the processor to another thread.
-const CROWDED: u64 = 8 * MICROSECOND;
+const PREEMPTED: u64 = 8 * MICROSECOND;
 
 type Patience = netchannel_ring::patience::Patience<MICROSECOND>;
 
@@ -27,39 +27,43 @@ thread_local! {
     static PATIENCE: Cell<Patience> = const { Cell::new(Patience::new(0)) };
 }
 
-/// Apart from what calls it: in their midst, its place would be asked for by calls that do not wait, too.
+/// Not inlined: otherwise the address of the thread-local would be computed by calls that do not wait, too.
 #[inline(never)]
 fn patience() -> Patience {
     PATIENCE.get()
 }
 
 #[inline(never)]
-fn keep(patience: Patience) {
+fn store_patience(patience: Patience) {
     PATIENCE.set(patience);
 }
 
 #[unsafe(link_section = ".data.netchannel_start")]
-static ALONE: AtomicBool = AtomicBool::new(false);
+static SINGLE_PROCESSOR: AtomicBool = AtomicBool::new(false);
 
-/// Looks once whether the process has more than one processor: on one, spinning never pays.
+/// Finds out once whether the process has more than one processor: on a single one, spinning never pays.
 pub fn initialise() {
-    ALONE.store(sys::processors() == 1, Ordering::Relaxed);
+    SINGLE_PROCESSOR.store(sys::processors() == 1, Ordering::Relaxed);
 }
 
-/// Looks until `ready` or the thread's budget is used up, as what comes from another host (`far`) or from this one is best waited for.
-/// True when ready.
+/// Spins until `ready` or until the thread's budget is used up. `far` says that the peer is on another host, for which
+/// another way of spinning is better. True when ready.
 #[inline]
-pub fn look(far: bool, ready: impl FnMut() -> bool) -> bool {
-    if far { give_way(ready) } else { spin(ready) }
+pub fn spin_for(far: bool, ready: impl FnMut() -> bool) -> bool {
+    if far {
+        spin_yielding(ready)
+    } else {
+        spin(ready)
+    }
 }
 
-/// Spins until `ready` or the thread's budget is used up. True when ready.
+/// Spins until `ready` or until the thread's budget is used up. True when ready.
 #[inline]
 pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
     if ready() {
         return true;
     }
-    if ALONE.load(Ordering::Relaxed) {
+    if SINGLE_PROCESSOR.load(Ordering::Relaxed) {
         return false;
     }
     let start = clock::now();
@@ -75,48 +79,48 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
         if spent > budget {
             return false;
         }
-        if spent > POLITE {
+        if spent > YIELD_AFTER {
             let before = clock::now();
             sys::yield_now();
-            if clock::now().wrapping_sub(before) > CROWDED {
-                // Somebody else needed the processor.
+            if clock::now().wrapping_sub(before) > PREEMPTED {
+                // Another thread needed the processor.
                 let mut patience = patience();
                 patience.hurry();
-                keep(patience);
+                store_patience(patience);
                 return ready();
             }
         }
     }
 }
 
-/// Lets others run between looks, until the thread has spent its budget itself. What is awaited from another host comes by way of two
-/// daemons: where they, and the program's peer, share its processors, their work is what it waits for, and nobody has to be woken.
-/// Between programs of one host whoever is woken goes first, which is faster.
-fn give_way(ready: impl FnMut() -> bool) -> bool {
+/// Yields between looks, until the thread has spent its budget itself. Bytes from another host come through two
+/// daemons: where these and the peer share the program's processors, the program waits for their work, and yielding
+/// needs no wake-up. Between programs of one host, a woken thread runs first, which is faster.
+fn spin_yielding(ready: impl FnMut() -> bool) -> bool {
     let mut patience = patience();
     let found = patience.give_way(clock::now, sys::yield_now, ready);
-    keep(patience);
+    store_patience(patience);
     found
 }
 
-/// Learns from a sleep that began at `start`: a short one would have been worth spinning for.
+/// Learns from a sleep that began at `start`: a spin would have been better than a short sleep.
 pub fn learn(start: u64) {
     let slept = clock::now().wrapping_sub(start);
     let mut patience = patience();
     patience.learn(slept);
-    keep(patience);
+    store_patience(patience);
     if let Some(header) = header() {
         header.sleeps.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may have come. Errors as a blocking
-/// socket call: `EAGAIN` after its timeout, `EINTR`.
+/// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may be there. Errors as a blocking socket call: `EAGAIN`
+/// after its timeout, `EINTR`.
 pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> Result<(), i32> {
     sleep(lane, wanted, ready, true)
 }
 
-/// As [`sleep_on`], ended by every signal.
+/// As [`sleep_on`], ended by any signal.
 pub fn sleep_once_on(
     lane: &mut Lane,
     wanted: u32,
@@ -132,22 +136,22 @@ fn sleep(
     ready: impl Fn(&Lane) -> bool,
     restarts: bool,
 ) -> Result<(), i32> {
-    if look(lane.link.listener == RELAY, || ready(lane)) {
+    if spin_for(lane.link.listener == RELAY, || ready(lane)) {
         return Ok(());
     }
     let entry = lane.socket.entry;
     let unit = if wanted == bits::DATA { 1 } else { WRITER };
-    lane.lie_down(unit, wanted);
-    // Before the last look: a time that comes after it ends the sleep, one that came before is seen.
-    let held = lane.held_for().filter(|_| wanted == bits::DATA);
+    lane.begin_sleep(unit, wanted);
+    // Before the last look: a hold that expires after it bounds the sleep, and an expired one is seen by it.
+    let held = lane.hold_remaining().filter(|_| wanted == bits::DATA);
     let held = if housekeeping::any_deferred() {
-        housekeeping::look();
-        housekeeping::earlier(held)
+        housekeeping::announce_due();
+        housekeeping::earliest(held)
     } else {
         held
     };
     if ready(lane) {
-        lane.rise(unit, wanted);
+        lane.end_sleep(unit, wanted);
         return Ok(());
     }
     let start = clock::now();
@@ -158,16 +162,16 @@ fn sleep(
     };
     let limit = timeout.load(Ordering::Relaxed);
     let undo = || {
-        lane.rise(unit, wanted);
+        lane.end_sleep(unit, wanted);
         housekeeping::release(&lane.socket);
     };
     let result = cancel::guarded(undo, || {
         if lane.socket.has(status::ANCHOR_SHUT) {
-            pause(lane.fd)
+            sleep_briefly(lane.fd)
         } else if let Some(held) = held {
             sleep_while_held(lane.fd, limit, held, restarts)
-        } else if wanted == bits::DATA && signals::ends_calls(libc::SIGURG) {
-            // Whom to signal of urgent bytes another thread may say meanwhile.
+        } else if wanted == bits::DATA && signals::interrupts_calls(libc::SIGURG) {
+            // Another thread may set the owner of the urgent signal meanwhile.
             sleep_until_urgent(lane, limit)
         } else if limit == 0 && restarts {
             sleep_restartable(lane.fd)
@@ -178,12 +182,12 @@ fn sleep(
         }
     });
     learn(start);
-    follow(lane);
-    let others = lane.rise(unit, wanted);
+    follow_orphan(lane);
+    let others = lane.end_sleep(unit, wanted);
     match result {
         Ok(true) => {
             if others {
-                // The token wakes the others too; the last of them takes it.
+                // The token wakes the other sleepers too; the last of them takes it.
                 let until = clock::now().wrapping_add(1000 * MICROSECOND);
                 while entry.receive.sleepers.load(Ordering::Acquire) > 0
                     && !ready(lane)
@@ -207,17 +211,17 @@ fn sleep(
     }
 }
 
-/// The program closed or replaced the descriptor while the call slept: it goes on under the one
-/// that was kept for it.
-fn follow(lane: &mut Lane) {
+/// The program closed or replaced the descriptor during the sleep: the call continues with the descriptor that was kept
+/// for it.
+fn follow_orphan(lane: &mut Lane) {
     let orphan = lane.socket.local.orphan.load(Ordering::Acquire);
     if orphan > 0 && !lane.socket.is(lane.fd) && lane.socket.is(orphan - 1) {
         lane.fd = orphan - 1;
     }
 }
 
-/// The anchor brings no tokens any more: look again after a millisecond.
-fn pause(fd: i32) -> Result<bool, i32> {
+/// Sleeps a millisecond where the anchor brings no more tokens.
+fn sleep_briefly(fd: i32) -> Result<bool, i32> {
     let mut set = [libc::pollfd {
         fd,
         events: 0,
@@ -227,8 +231,8 @@ fn pause(fd: i32) -> Result<bool, i32> {
     Ok(set[0].revents & libc::POLLHUP == 0)
 }
 
-/// Sleeps in `recv`, which a signal restarts or interrupts as it would TCP's, and which is a
-/// cancellation point. True for a token, false for the end of the peer.
+/// Sleeps in `recv`, which a signal restarts or interrupts as for a TCP socket, and which is a cancellation point. True
+/// for a token, false for the end of the peer.
 fn sleep_restartable(fd: i32) -> Result<bool, i32> {
     let mut byte = 0u8;
     // SAFETY: one byte of ours.
@@ -238,39 +242,39 @@ fn sleep_restartable(fd: i32) -> Result<bool, i32> {
         0 => Ok(false),
         _ => match real::errno() {
             libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN => Ok(false),
-            // The program made it non-blocking meanwhile.
+            // The program has made the descriptor non-blocking meanwhile.
             libc::EAGAIN => {
-                let told = signals::sleep_on_one(fd)?;
-                Ok(told & (libc::POLLHUP | libc::POLLERR) == 0)
+                let revents = signals::sleep_on_one(fd)?;
+                Ok(revents & (libc::POLLHUP | libc::POLLERR) == 0)
             }
             error => Err(error),
         },
     }
 }
 
-/// As the others. An urgent byte and its signal come together, and whoever stands before the byte is interrupted rather than woken: so
-/// the signal waits until that is known.
+/// Sleeps where urgent bytes raise a signal. An urgent byte and its signal come together, and a reader in front of the
+/// byte is interrupted, not woken: so the signal is blocked until that is decided.
 #[cold]
 fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
-    let held = signals::Held::new();
+    let held = signals::BlockedSignals::new();
     let limit = match microseconds {
         0 => -1,
         limit => nanoseconds(limit),
     };
-    let told = signals::sleep_restarting(lane.fd, held.as_ref(), |set, mask| {
+    let revents = signals::sleep_restarting(lane.fd, held.as_ref(), |set, mask| {
         sleep_at_most(set, limit, mask)
     })?;
-    // Another thread has closed the number: what woke this one may be a signal.
-    let closed = told & libc::POLLNVAL != 0;
-    if closed && signals::Held::has_any_come()
-        || lane.is_before_urgent() && signals::Held::has_come(libc::SIGURG)
+    // Another thread has closed the descriptor: then a signal may be the cause of the wake-up.
+    let closed = revents & libc::POLLNVAL != 0;
+    if closed && signals::BlockedSignals::is_any_pending()
+        || lane.is_before_urgent() && signals::BlockedSignals::is_pending(libc::SIGURG)
     {
         return Err(libc::EINTR);
     }
-    Ok(told & (libc::POLLHUP | libc::POLLERR) == 0)
+    Ok(revents & (libc::POLLHUP | libc::POLLERR) == 0)
 }
 
-/// As the others. What has come is held back, for so many nanoseconds at most.
+/// Sleeps for at most `held` nanoseconds, after which bytes that are held back become visible.
 #[cold]
 fn sleep_while_held(fd: i32, microseconds: u64, held: i64, restarts: bool) -> Result<bool, i32> {
     let limit = match microseconds {
@@ -278,8 +282,9 @@ fn sleep_while_held(fd: i32, microseconds: u64, held: i64, restarts: bool) -> Re
         limit => nanoseconds(limit),
     };
     let slept = if microseconds == 0 && restarts {
-        let told = signals::sleep_restarting(fd, None, |set, mask| sleep_at_most(set, held, mask));
-        told.map(|told| told & (libc::POLLHUP | libc::POLLERR) == 0)
+        let revents =
+            signals::sleep_restarting(fd, None, |set, mask| sleep_at_most(set, held, mask));
+        revents.map(|revents| revents & (libc::POLLHUP | libc::POLLERR) == 0)
     } else {
         poll_once(fd, limit.min(held))
     };
@@ -293,14 +298,14 @@ fn sleep_limited(fd: i32, microseconds: u64) -> Result<bool, i32> {
     poll_once(fd, nanoseconds(microseconds))
 }
 
-/// A limit of a socket, in the unit of [`signals::sleep_in_poll`].
+/// A timeout of a socket, in the unit of [`signals::sleep_in_poll`].
 pub fn nanoseconds(microseconds: u64) -> i64 {
     i64::try_from(microseconds)
         .unwrap_or(i64::MAX / 1000)
         .saturating_mul(1000)
 }
 
-/// As [`signals::sleep_in_poll`], where the end of the time is an error, as of a socket's call.
+/// As [`signals::sleep_in_poll`], with an error after the time-out, as of a socket's call.
 fn sleep_at_most(
     set: &mut [libc::pollfd],
     nanoseconds: i64,

@@ -1,5 +1,4 @@
-//! Listening and accepting: a socket becomes a listener, hands out connections, and is an ordinary
-//! socket again.
+//! Listening and accepting: a socket becomes a listener, accepts connections, and is an ordinary socket again.
 
 use core::sync::atomic::Ordering;
 
@@ -19,14 +18,14 @@ use crate::ground::lock::Lock;
 use crate::ground::sys;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::listener::daemon_renewal;
-use crate::sockets::listener::{self, Listener, Named, Pending};
-use crate::sockets::options::Inherited;
+use crate::sockets::listener::{self, Addresses, Listener, Pending};
+use crate::sockets::options::InheritedOptions;
 use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{exclusion, options, rings};
 use crate::waiting::epoll;
 
-/// Makes a socket of a connection that waited. `Err` gives the errno of a failed accept, or 0 when
-/// the connection was unusable and the next one should be tried. `place` is the number that is held for it.
+/// Makes a socket of a pending connection. `Err` is the errno of a failed accept, or 0 when the connection was unusable
+/// and the next one should be tried. `place` is the number reserved for it.
 pub fn accept(
     listening: &Socket,
     pending: Pending,
@@ -36,14 +35,14 @@ pub fn accept(
     let Pending {
         link,
         loan,
-        named,
+        addresses,
         ring,
         in_place,
         era,
         ..
     } = pending;
     let shared = link.slot(loan.handle.index).ok_or(0)?;
-    if !is_credible(listening, link, &named) {
+    if !is_credible(listening, link, &addresses) {
         if let Some(header) = header() {
             header.faults.fetch_add(1, Ordering::Relaxed);
         }
@@ -83,23 +82,23 @@ pub fn accept(
         socket.mark(status::ADDRESS_NAMED);
     }
     let shown = |address: Address| if six { address.mapped() } else { address };
-    let (local, peer) = (shown(named.local), shown(named.peer));
+    let (local, peer) = (shown(addresses.local), shown(addresses.peer));
     let number = listening.entry.listener.load(Ordering::Relaxed);
     describe(&socket, link, loan, &local, &peer, number);
     let former = listening
         .listener()
-        .is_some_and(|listener| listener.give_former(era, &socket));
+        .is_some_and(|listener| listener.apply_former(era, &socket));
     if !former {
-        Inherited::of(listening).give(&socket);
+        InheritedOptions::of(listening).apply(&socket);
     }
-    let apart = &socket.entry.receive.former_geometry;
-    apart.store(ring, Ordering::Relaxed);
+    let lent_ring = &socket.entry.receive.former_geometry;
+    lent_ring.store(ring, Ordering::Relaxed);
     let (own, _) = link.sides(shared);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     own.hints.store(hints, Ordering::Relaxed);
-    let said = crate::sockets::lane::flags_at_start(&socket);
+    let initial_flags = crate::sockets::lane::flags_at_start(&socket);
     own.flags
-        .fetch_or(side_flags::ACCEPTED | said, Ordering::AcqRel);
+        .fetch_or(side_flags::ACCEPTED | initial_flags, Ordering::AcqRel);
     if let Some(header) = header() {
         header.accepts.fetch_add(1, Ordering::Relaxed);
     }
@@ -107,13 +106,13 @@ pub fn accept(
         sys::close(fd);
         return Err(libc::EMFILE);
     }
-    rings::arrived();
+    rings::note_virtual();
     Ok((fd, peer))
 }
 
-/// Whether a client may have the addresses that it named: to a program they say who asks, and what was asked for. The daemon's relay
-/// has seen to that itself.
-fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
+/// Whether a client may have the addresses that it named, by which programs recognise their clients and the requested
+/// service. The daemon's relay has checked them itself.
+fn is_credible(listening: &Socket, link: &LinkEnd, addresses: &Addresses) -> bool {
     if link.relayed.load(Ordering::Relaxed) {
         return true;
     }
@@ -121,8 +120,8 @@ fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
         return false;
     };
     let own = listener.address.unmapped();
-    let (local, peer) = (named.local.unmapped(), named.peer.unmapped());
-    let is_meant = own.port == local.port
+    let (local, peer) = (addresses.local.unmapped(), addresses.peer.unmapped());
+    let is_for_listener = own.port == local.port
         && if own.is_wildcard() {
             names::is_local(attachment, &local)
         } else {
@@ -130,22 +129,24 @@ fn is_credible(listening: &Socket, link: &LinkEnd, named: &Named) -> bool {
         };
     let same_host = peer.family == local.family
         && (peer.bytes == local.bytes || names::is_local(attachment, &peer));
-    is_meant && same_host && has_port(link, named)
+    is_for_listener && same_host && owns_port(link, addresses)
 }
 
-/// Whether the client had the address that it named when it came, as the daemon says; or a former daemon, of a port that the present
-/// one has given to nobody, or has given away just now. Programs of one user could as well trace each other: what they name is believed.
-fn has_port(link: &LinkEnd, named: &Named) -> bool {
+/// Whether the client had the port that it named when it came, according to the daemon; or to a former daemon, for a
+/// port that the present one has given to nobody, or only just now. Programs of one user could trace each other anyway:
+/// they are believed.
+fn owns_port(link: &LinkEnd, addresses: &Addresses) -> bool {
     let user = link.owner_word();
     link.is_of_own_user()
-        || directory::is_owned(named.owner, user, &named.peer)
-        || former_ports::were_owned(user, &named.peer, named.owner != 0)
-        || has_port_by_now(user, &named.peer)
+        || directory::is_owned(addresses.owner, user, &addresses.peer)
+        || former_ports::were_owned(user, &addresses.peer, addresses.owner != 0)
+        || owns_port_by_now(user, &addresses.peer)
 }
 
-/// The client may know of another daemon already, which gave it the port, while this process still has the former one's table.
+/// The client may already know another daemon, which gave it the port, while this process still has the former one's
+/// table.
 #[cold]
-fn has_port_by_now(user: u32, peer: &Address) -> bool {
+fn owns_port_by_now(user: u32, peer: &Address) -> bool {
     daemon_renewal::catch_up();
     attach::current().is_some_and(|own| {
         let owner = names::owner_of_port(own, peer.port);
@@ -153,7 +154,7 @@ fn has_port_by_now(user: u32, peer: &Address) -> bool {
     })
 }
 
-/// Notes a connection the kernel accepted on our listener.
+/// Records a connection that the kernel accepted on a listener of the library.
 pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
     let Some(socket) = socket::allocate(Kind::Kernel, State::Kernel) else {
         return;
@@ -172,29 +173,29 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
     publish(fd, socket);
 }
 
-/// After a successful `listen` of the kernel: the listener is open to our programs too.
+/// After a successful `listen` of the kernel: opens the listener to virtual connections, too.
 pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
     if !limits::are_scarce() {
         open_to_programs(fd, socket, backlog);
     }
 }
 
-/// Held by the thread that opens a listener to our programs.
+/// Held by the thread that opens a listener to virtual connections.
 static OPENING: Lock<()> = Lock::new(());
 
-/// In a forked child nobody holds the lock.
+/// In a forked child, where another thread that held the lock does not exist.
 pub fn reset_in_child() {
     OPENING.reset();
 }
 
 fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     if attach::ensure().is_some()
-        && let Some(why) = rings::excludes()
+        && let Some(why) = rings::exclusion_reason()
     {
         socket.inspect(|socket| socket.falls_back(why));
         return;
     }
-    // Threads that find it at the same time are to have one.
+    // Threads that find the listener at the same time register it once.
     let opening = OPENING.lock();
     if opening.is_none() || socket::of(fd).map(|found| found.word) != socket.map(|known| known.word)
     {
@@ -209,10 +210,10 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
         None => return listener.close(false),
     };
     if !known {
-        options::note_received(&socket, fd);
+        options::record_received(&socket, fd);
     }
-    // To the kernel it never blocks: who waits, waits for both kinds of connection.
-    flags::begin(&socket, fd, known);
+    // The kernel's listener never blocks: a blocking accept waits for both kinds of connection.
+    flags::begin_listening(&socket, fd, known);
     socket.local.listener.store(
         core::ptr::from_ref(listener).cast_mut().cast(),
         Ordering::Release,
@@ -228,8 +229,8 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     epoll::replaced(fd, &turned);
 }
 
-/// A listener that was inherited over exec, or received, or made while no daemon served, is opened
-/// to our programs when the program first uses it.
+/// Opens a listener to virtual connections when the program first uses it, if it was inherited over exec, received, or
+/// made while no daemon served.
 pub fn recognise_listener(fd: i32) {
     if limits::are_scarce()
         || attach::ensure().is_none()
@@ -238,7 +239,7 @@ pub fn recognise_listener(fd: i32) {
     {
         return;
     }
-    // A set that watches it and is not told would sleep while virtual connections wait.
+    // A set that watches the listener and is not told would sleep while virtual connections are pending.
     let Some(watched) = epoll::watching(fd) else {
         return;
     };
@@ -248,26 +249,26 @@ pub fn recognise_listener(fd: i32) {
     }
 }
 
-/// As [`recognise_listener`], of one that came from a process in which it may have been another to the kernel than to the program: where
-/// it is the kernel's alone from now on, it blocks as the program takes it to.
-pub fn receive_listener(fd: i32) {
+/// As [`recognise_listener`], for one of a process in which the file may have other flags than the program has set:
+/// where it is the kernel's alone from now on, it gets back the program's flags.
+pub fn adopt_received_listener(fd: i32) {
     recognise_listener(fd);
     if table::get(fd).kind() != Kind::Foreign || !is_listening(fd) {
         return;
     }
     if limits::are_scarce() && attach::current().is_some() {
-        // What waited for the former image was left for this one.
+        // Pending connections of the former image were left for this one.
         open_to_programs(fd, None, LARGEST_BACKLOG);
         socket::of(fd)
             .as_ref()
             .and_then(Socket::listener)
-            .inspect(|listener| listener.retire_unhurried());
-    } else if let Some(meant) = flags::of_unused(fd) {
-        flags::end(fd, meant);
+            .inspect(|listener| listener.retire_at_start());
+    } else if let Some(meant) = flags::of_marked(fd) {
+        flags::end_listening(fd, meant);
     }
 }
 
-/// A listener of which no daemon could be told when it was made is announced now.
+/// Announces a listener that could not be announced when it was made.
 pub fn announce_late(fd: i32) {
     if daemon_renewal::may_try()
         && let Some(socket) = socket::of(fd)
@@ -277,11 +278,11 @@ pub fn announce_late(fd: i32) {
     }
 }
 
-/// A socket that was shared by a fork listens since a relative said so, for which it blocks: only the kernel never does. True when it is a
-/// listener of this process too from now on.
+/// A socket that was shared by a fork listens since a relative called `listen`, and blocks for the relative, while the
+/// kernel's file never does. True when it is a listener of this process, too, from now on.
 #[cold]
-pub fn recognise_relatives(fd: i32) -> bool {
-    let blocks = flags::says_that_it_blocks(fd);
+pub fn recognise_listener_of_relative(fd: i32) -> bool {
+    let blocks = flags::is_marked_blocking(fd);
     let known = socket::of(fd).filter(|found| found.word.kind() == Kind::Kernel);
     match known {
         Some(found) if blocks && is_listening(fd) && !limits::are_scarce() => {
@@ -297,10 +298,10 @@ pub(super) fn is_listening(fd: i32) -> bool {
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
 
-/// Where it is not known what the program asked for.
+/// The backlog where the program's is not known.
 const LARGEST_BACKLOG: i32 = 4096;
 
-/// A listener that was shut down is an ordinary bound socket again.
+/// Turns a listener that was shut down into an ordinary bound socket.
 pub fn unlisten(fd: i32) {
     let Some(socket) = socket::of(fd).filter(|socket| socket.word.kind() == Kind::Listener) else {
         return;
@@ -309,12 +310,12 @@ pub fn unlisten(fd: i32) {
     if turned.has(status::PORT_NAMED) {
         turned.mark(status::BOUND);
     } else {
-        // The kernel has taken its port back, though it shows it still.
+        // The kernel has taken its port back, though it still shows it.
         turned.unmark(status::BOUND);
     }
-    flags::end(fd, flags::of(&turned));
+    flags::end_listening(fd, flags::of(&turned));
     if let Some(listener) = socket.listener() {
-        // For all who have it: the kernel resets what waits.
+        // For all of its holders: the kernel resets pending connections.
         listener.shut();
     }
     turned

@@ -1,11 +1,10 @@
-//! Shutting down and closing: what the other end is told, what goes back to the pool, and what
-//! outlives the descriptor.
+//! Closing: the flags for the peer, the anchor's return to the pool, and the state that outlives the descriptor.
 
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{Role, side_flags};
 
-use super::{dealt_port, deferred};
+use super::{deferred, ephemeral_port};
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, ports};
 use crate::ground::gate::{self, Inside};
@@ -13,32 +12,32 @@ use crate::ground::{lock, sys, thread};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::Loan;
 use crate::sockets::owner_table;
-use crate::sockets::socket::{self, Left, Socket, status};
+use crate::sockets::socket::{self, RemainingHolders, Socket, status};
 use crate::waiting::epoll;
 
-/// Closes a descriptor that is one of our sockets.
+/// Closes a descriptor of a socket of the library.
 pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
-    if socket.word.kind() == Kind::Deferred && deferred::ends(fd, socket) {
-        // Its end is a word, too.
+    if socket.word.kind() == Kind::Deferred && deferred::announce_end(fd, socket) {
+        // The end of a deferred connection is announced, too.
         return socket::of(fd).map_or(Err(libc::EBADF), |now| close(fd, &now));
     }
-    // To a forked child, either the socket is open or it is not, in the table and in the count.
+    // To a forked child the socket is either open or closed, in the table and in the count.
     let inside = gate::enter();
     if !table::change(fd, socket.word, Word::FOREIGN) {
         return Err(libc::EBADF);
     }
     epoll::forget(fd, socket);
-    let kept = socket.is_last() || socket.word.kind() == Kind::Virtual && socket.is_only_here();
+    let kept = socket.is_last() || socket.word.kind() == Kind::Virtual && socket.is_unshared();
     if kept && keep_for_sleepers(fd, socket) {
         return close_kernel(fd);
     }
-    let_go(fd, socket, inside)
+    remove_descriptor(fd, socket, inside)
 }
 
-/// The kernel has made `fd` anew: what was known of that number is of a descriptor that was closed
-/// by a call the library did not see.
+/// Called when the kernel has returned `fd` for a new file: the library's knowledge of that number is about a
+/// descriptor that was closed by a call that it did not see.
 #[inline]
-pub fn forget_unseen(fd: i32) {
+pub fn forget_closed(fd: i32) {
     let word = table::get(fd);
     if word != Word::FOREIGN {
         forget_former(fd, word);
@@ -57,8 +56,8 @@ fn forget_former(fd: i32, word: Word) {
             let inside = gate::enter();
             if table::change(fd, word, Word::FOREIGN) {
                 epoll::forget(fd, &socket);
-                // The number is another file's now.
-                let _ = let_go(NO_DESCRIPTOR, &socket, inside);
+                // The number is another file's by now.
+                let _ = remove_descriptor(NO_DESCRIPTOR, &socket, inside);
             }
         }
     }
@@ -66,22 +65,22 @@ fn forget_former(fd: i32, word: Word) {
 
 const NO_DESCRIPTOR: i32 = -1;
 
-/// One descriptor less names the socket, which ends with the last.
-fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
+/// Removes one descriptor from the socket, which ends with the last.
+fn remove_descriptor(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
     let left = socket.drop_descriptor();
-    // What follows may take long: `SO_LINGER`, the daemon.
+    // The rest may take long: `SO_LINGER`, the daemon.
     drop(inside);
-    if left != Left::Nowhere {
+    if left != RemainingHolders::None {
         socket.drop_spare();
         match socket.listener() {
-            _ if left == Left::Here => {}
+            _ if left == RemainingHolders::ThisProcess => {}
             Some(listener) => listener.close(false),
             None if socket.word.kind() == Kind::Virtual => leave_virtual(fd, socket),
             None => {}
         }
         let closed = close_kernel(fd);
-        if left == Left::Elsewhere {
-            owner_table::look_now_and_then();
+        if left == RemainingHolders::OtherProcesses {
+            owner_table::collect_if_due();
         }
         return closed;
     }
@@ -94,7 +93,7 @@ fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
             result
         }
         Kind::Listener => {
-            // The kernel's first: who is told by the daemon that nobody listens asks the kernel next.
+            // The kernel's listener first: a process that the daemon tells of the close asks the kernel next.
             let result = close_kernel(fd);
             if let Some(listener) = socket.listener() {
                 listener.close(true);
@@ -110,12 +109,12 @@ fn let_go(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
     }
 }
 
-/// This process has no descriptor of the connection any more, others have.
+/// This process has closed its last descriptor of the connection, which other processes have.
 fn leave_virtual(fd: i32, socket: &Socket) {
     let Some(lane) = Lane::of(*socket, fd) else {
         return;
     };
-    // Whoever began to copy before the descriptor was closed has finished then.
+    // A copy that began before the descriptor was closed has ended then.
     for direction in [&socket.entry.transmit, &socket.entry.receive] {
         if !lock::acquire(&direction.lock) {
             return;
@@ -124,23 +123,23 @@ fn leave_virtual(fd: i32, socket: &Socket) {
     }
     let link = &socket.local.link;
     if link.swap(core::ptr::null_mut(), Ordering::AcqRel).is_null() {
-        // Another thread closed another descriptor of it at the same time.
+        // Another thread has closed another descriptor of it at the same time.
         return;
     }
     let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
-    let port = dealt_port(socket, bound);
+    let port = ephemeral_port(socket, bound);
     if bound > 0 {
         attach::close_internal(bound - 1);
     }
     lane.link.leave(lane.handle(), lane.rings(), port);
-    lane.link.used_less();
+    lane.link.remove_user();
     if socket.is_foreign() {
         socket.leave();
     }
 }
 
-/// A call that sleeps in the socket, or that a signal handler has interrupted, keeps it, as it keeps
-/// the kernel's file: it goes on under a descriptor of the library's until the call ends.
+/// A call that sleeps in the socket, or that a signal handler has interrupted, keeps the socket open, as it keeps the
+/// kernel's file: the socket continues under a descriptor of the library's until the call ends.
 fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
     let entry = socket.entry;
     let used = entry.receive.sleepers.load(Ordering::Acquire) > 0
@@ -159,7 +158,8 @@ fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
     true
 }
 
-/// Whether another thread sleeps on it in `poll`. This one does no more: a handler that closes it has ended its call, and may never return to it.
+/// Whether another thread sleeps on it in `poll`. The calling thread does not count: a handler that closes it has ended
+/// its call, and may never return to it.
 fn is_polled_by_another(socket: &Socket) -> bool {
     let poller = &socket.local.poller;
     match socket.local.polled.load(Ordering::Acquire) {
@@ -174,8 +174,8 @@ fn close_kernel(fd: i32) -> Result<(), i32> {
     unsafe { sys::raw(libc::SYS_close, [sys::int(fd), 0, 0, 0, 0, 0]) }.map(|_| ())
 }
 
-/// `SO_LINGER` of some seconds: close waits while much of what was sent is still unread. What fits
-/// a TCP receiver's buffer counts as delivered.
+/// `SO_LINGER` of some seconds: close waits while many of the sent bytes are unread. Bytes that fit into a TCP
+/// receiver's buffer count as delivered.
 fn linger(lane: &Lane) {
     let seconds = u64::from(
         lane.socket
@@ -218,10 +218,10 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     let entry = socket.entry;
     if socket.has(status::HOLDS) {
         let held = lock::acquire(&entry.transmit.lock);
-        // A reset drops what is held back still.
+        // A reset drops held-back bytes.
         let aborts = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
-        if !aborts || lane.holds_back() == 0 {
-            lane.let_go();
+        if !aborts || lane.held_count() == 0 {
+            lane.release_held();
         }
         if held {
             lock::release(&entry.transmit.lock);
@@ -233,32 +233,32 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
     let abort = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
-    let let_go = !abort && lane.end_lets_go();
-    let reset = if abort || let_go {
+    let releases_held = !abort && lane.end_releases_held();
+    let reset = if abort || releases_held {
         side_flags::RESET
     } else {
         0
     };
     let (slot, own) = (lane.slot(), lane.own());
-    // What this side has met before stays true.
-    let met = own.flags.load(Ordering::Relaxed) & side_flags::RESET;
-    let flags = side_flags::FIN | side_flags::CLOSED | reset | met;
-    // Nobody is woken on our behalf any more.
+    // A reset by this side stays.
+    let reset_before = own.flags.load(Ordering::Relaxed) & side_flags::RESET;
+    let flags = side_flags::FIN | side_flags::CLOSED | reset | reset_before;
+    // This side needs no more wake-ups.
     own.waiter.store(0, Ordering::Release);
     if abort {
-        lane.explain_reset();
-    } else if let_go {
-        lane.break_pipe();
+        lane.publish_reset_error();
+    } else if releases_held {
+        lane.publish_broken_pipe();
     }
     if socket.has(status::PEER_GONE) {
-        // Killed, perhaps: then the whole link is of no use, and its pool only holds descriptors.
+        // The peer may have been killed: then the link is dead, and its pool only holds descriptors.
         lane.link.check();
     }
     let keep = lane.link.wants_anchor()
         && lane.peer_flags() & side_flags::ANCHOR_GONE == 0
         && !socket.has(status::SHARED | status::PEER_GONE | status::FAULT)
         && entry.receive.sleepers.load(Ordering::Acquire) == 0
-        // Who sleeps on it in poll must see its end: in the pool it has none.
+        // A sleeper in poll must see the end of the anchor, which a pooled anchor does not show.
         && entry.transmit.sleepers.load(Ordering::Acquire) == 0;
     let kept = if keep {
         socket.take_spare().or_else(|| attach::duplicate(fd).ok())
@@ -278,13 +278,13 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     });
     let is_client = lane.link.role == Role::Client;
     let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
-    let port = dealt_port(socket, bound);
-    // The peer is told first: once the slot is given up it may carry the next connection, whose
-    // wake-ups are not ours to take.
+    let port = ephemeral_port(socket, bound);
+    // The peer is notified first: once the slot is given up it may carry the next connection, whose wake-ups must not
+    // be taken.
     own.flags.fetch_or(flags, Ordering::AcqRel);
     lane.announce_flags();
     lane.link.finish(slot, lane.handle(), flags, loan, rings);
-    lane.link.used_less();
+    lane.link.remove_user();
     let result = close_kernel(fd);
     if bound > 0 {
         attach::close_internal(bound - 1);

@@ -1,4 +1,4 @@
-//! Connecting: to a listener of our programs over a link, or else through the kernel.
+//! Connecting: to a listener of a program with the library over a link, otherwise through the kernel.
 
 use core::sync::atomic::Ordering;
 
@@ -25,21 +25,21 @@ use crate::sockets::socket::{Socket, status};
 use crate::sockets::{listener, options, rings, signal_owner};
 use crate::waiting::{epoll, housekeeping};
 
-/// What became of a connect.
+/// The outcome of a connect.
 pub enum Connected {
-    /// It is done, or under way (`EINPROGRESS`), or failed.
+    /// It is connected, under way (`EINPROGRESS`), or failed.
     Virtual(Result<(), i32>),
     /// The kernel must do it.
     Kernel,
 }
 
-/// Connects a socket to `address`, virtually if a program of ours listens there.
+/// Connects a socket to `address`: virtually, if a program with the library listens there.
 pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected {
     if socket.word.kind() == Kind::Virtual {
         let again = Lane::of(*socket, fd).map(|lane| lane.progress());
         housekeeping::carry();
-        return if again == Some(Progress::Waits) && table::get(fd) != socket.word {
-            // The kernel says how far it has come.
+        return if again == Some(Progress::Pending) && table::get(fd) != socket.word {
+            // The kernel reports the progress.
             Connected::Kernel
         } else {
             Connected::Virtual(pending::connect_again(fd, socket))
@@ -61,7 +61,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     {
         return Connected::Virtual(Err(libc::EADDRNOTAVAIL));
     }
-    daemon_renewal::look();
+    daemon_renewal::check();
     match try_virtual(fd, socket, address) {
         Ok(_) if socket.has(status::NONBLOCKING) => {
             socket.mark(status::CONNECTING);
@@ -74,7 +74,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
             };
             let waited = pending::wait_connected(fd, &turned);
             match crate::sockets::socket::of(fd) {
-                // What was known of the listener is old, or the other host does not want the connection on a channel.
+                // The knowledge of the listener is outdated, or the other host refuses the connection on a channel.
                 Some(kernel)
                     if waited.is_err_and(refused_connects::is_for_kernel)
                         && kernel.word.kind() == Kind::Kernel =>
@@ -85,8 +85,8 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
                 _ => Connected::Virtual(waited),
             }
         }
-        Err(Refused::Taken) => Connected::Virtual(Err(libc::EADDRNOTAVAIL)),
-        Err(Refused::ToKernel(reason)) => match materialise(fd, socket, Reason::None) {
+        Err(NotVirtual::AddressTaken) => Connected::Virtual(Err(libc::EADDRNOTAVAIL)),
+        Err(NotVirtual::ToKernel(reason)) => match materialise(fd, socket, Reason::None) {
             Ok(kernel) => {
                 falls_back(&kernel, reason, address);
                 Connected::Kernel
@@ -96,36 +96,36 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     }
 }
 
-/// Why no virtual connection was made.
-enum Refused {
+/// The reason why no virtual connection was made.
+enum NotVirtual {
     /// The kernel makes one.
     ToKernel(Reason),
     /// Another process has a connection between these addresses.
-    Taken,
+    AddressTaken,
 }
 
-impl From<Reason> for Refused {
+impl From<Reason> for NotVirtual {
     fn from(reason: Reason) -> Self {
         Self::ToKernel(reason)
     }
 }
 
-/// Connects a deferred socket. As [`try_virtual`].
+/// Connects a deferred socket, as [`try_virtual`] does.
 ///
 /// # Errors
-/// Why the kernel has to.
+/// The reason why the kernel has to connect it.
 pub(super) fn announce(fd: i32, socket: &Socket, to: Address) -> Result<bool, Reason> {
     try_virtual(fd, socket, Some(to)).map_err(|refused| match refused {
-        Refused::ToKernel(reason) => reason,
-        Refused::Taken => Reason::NoPort,
+        NotVirtual::ToKernel(reason) => reason,
+        NotVirtual::AddressTaken => Reason::NoPort,
     })
 }
 
-/// True when it is under way, and the relay will say what becomes of it.
-fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, Refused> {
+/// Connects virtually. True when the connect is under way, and the relay will report the outcome.
+fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, NotVirtual> {
     let mut address = address.ok_or(Reason::Unsupported)?;
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
-    if let Some(why) = rings::excludes() {
+    if let Some(why) = rings::exclusion_reason() {
         return Err(why.into());
     }
     if limits::are_scarce() {
@@ -137,9 +137,9 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     }
     let is_bound_to_v6 = || socket.has(status::BOUND) && options::is_only_v6(fd);
     if address.unmapped().family != address.family
-        && (options::is_to_be_only_v6(socket) || is_bound_to_v6())
+        && (options::wants_only_v6(socket) || is_bound_to_v6())
     {
-        // The kernel says that there is no way.
+        // The kernel returns the error: there is no route.
         return Err(Reason::Option.into());
     }
     if address.port == 0 {
@@ -150,19 +150,19 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         address = Address::loopback(family == libc::AF_INET6, address.port);
     }
     let mut target = names::find_listener(attachment, &address, &Address::default())?;
-    let mut begun = None;
+    let mut early_local = None;
     if target.grouped {
         let local = local_address(fd, socket, &address, target.remote)?;
         target = names::find_listener(attachment, &address, &local)
             .inspect_err(|_| release_port(fd, socket, &local))?;
-        begun = Some(local);
+        early_local = Some(local);
     }
     if target.defers > 0 && socket.word.kind() != Kind::Deferred {
         if socket.word.kind() != Kind::Fresh {
-            begun.inspect(|local| release_port(fd, socket, local));
+            early_local.inspect(|local| release_port(fd, socket, local));
             return Err(Reason::Option.into());
         }
-        let local = match begun {
+        let local = match early_local {
             Some(local) => local,
             None => local_address(fd, socket, &address, target.remote)?,
         };
@@ -173,14 +173,14 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         });
     }
     let found = match listener::client_link(&target) {
-        // Nobody who accepts is about to look.
+        // No acceptor is about to look.
         Err(libc::EAGAIN) if listener::may_enter(&target) && !confinement::is_filtered() => {
             listener::queued_link(&target).map(|link| (link, false))
         }
         found => found,
     };
     let (link, claimed) = found.map_err(|error| {
-        begun.inspect(|local| release_port(fd, socket, local));
+        early_local.inspect(|local| release_port(fd, socket, local));
         match error {
             libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Reason::Quota,
             libc::ECONNREFUSED => Reason::NoListener,
@@ -189,12 +189,12 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
             _ => Reason::LinkFailed,
         }
     })?;
-    let local = match begun {
+    let local = match early_local {
         Some(local) => Ok(local),
         None => local_address(fd, socket, &address, target.remote),
     };
     if !attach::current().is_some_and(|now| core::ptr::eq(now, attachment)) {
-        // The port is of another daemon than the link: whoever accepts might not know it yet.
+        // The port belongs to another daemon than the link: the acceptor might not know it yet.
         if claimed {
             link.unclaim();
         }
@@ -233,7 +233,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     }
 }
 
-/// The way a new connection takes.
+/// The route of a new connection.
 struct Route {
     link: &'static LinkEnd,
     loan: Loan,
@@ -242,7 +242,7 @@ struct Route {
 }
 
 fn release_port(fd: i32, socket: &Socket, local: &Address) {
-    // A deferred one keeps its own.
+    // A deferred connection keeps its port.
     if socket.word.kind() != Kind::Deferred
         && bound_address(fd, socket).is_none_or(|bound| bound.port == 0)
     {
@@ -250,7 +250,7 @@ fn release_port(fd: i32, socket: &Socket, local: &Address) {
     }
 }
 
-/// What the program bound: with `IP_BIND_ADDRESS_NO_PORT` an address without a port.
+/// The address that the program bound; with `IP_BIND_ADDRESS_NO_PORT` it has no port.
 fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
     socket
         .has(status::BOUND)
@@ -258,8 +258,13 @@ fn bound_address(fd: i32, socket: &Socket) -> Option<Address> {
         .flatten()
 }
 
-/// The address a connection starts from: what the program bound, or a port of our own.
-fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result<Address, Refused> {
+/// The source address of a connection: the one that the program bound, or one with an ephemeral port.
+fn local_address(
+    fd: i32,
+    socket: &Socket,
+    to: &Address,
+    remote: bool,
+) -> Result<Address, NotVirtual> {
     if socket.word.kind() == Kind::Deferred {
         return Ok(socket.entry.local.load());
     }
@@ -269,7 +274,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
         _ => Reason::NoPort,
     };
     let claimed = |error| match error {
-        libc::EADDRNOTAVAIL => Refused::Taken,
+        libc::EADDRNOTAVAIL => NotVirtual::AddressTaken,
         error => refused(error).into(),
     };
     let bound = bound_address(fd, socket);
@@ -285,7 +290,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
         own = own.mapped();
     }
     if let Some(bound) = &bound {
-        // An address that is not this host's, as a transparent proxy has, is the kernel's to vouch for.
+        // An address of another host, as a transparent proxy binds, is left to the kernel.
         let local = bound.is_wildcard()
             || attach::current().is_some_and(|attachment| names::is_local(attachment, bound));
         if !local {
@@ -305,7 +310,7 @@ fn local_address(fd: i32, socket: &Socket, to: &Address, remote: bool) -> Result
     Ok(Address { port, ..own })
 }
 
-/// Fills the slot in, announces it, and puts the anchor under the program's descriptor.
+/// Fills in the slot, announces it, and puts the anchor under the program's descriptor.
 fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Address) -> bool {
     let Route {
         link,
@@ -328,8 +333,8 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     reset_side(&slot.client, handle.generation, ring);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     slot.client.hints.store(hints, Ordering::Relaxed);
-    let said = crate::sockets::lane::flags_at_start(socket);
-    slot.client.flags.fetch_or(said, Ordering::AcqRel);
+    let initial_flags = crate::sockets::lane::flags_at_start(socket);
+    slot.client.flags.fetch_or(initial_flags, Ordering::AcqRel);
     let announced = if link.is_queued() {
         let anchor = listener::enter(link, handle, &target);
         loan.anchor = anchor.unwrap_or(-1);
@@ -338,7 +343,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         link.announce(handle, number, claimed)
     };
     if !announced {
-        // Nobody saw it: both sides count as closed.
+        // The connection was not announced: both sides count as closed.
         slot.server
             .generation
             .store(handle.generation, Ordering::Relaxed);
@@ -347,12 +352,12 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
             .store(side_flags::CLOSED | side_flags::RELEASED, Ordering::Relaxed);
         let anchor = (!link.is_queued()).then_some(loan);
         link.finish(slot, handle, side_flags::CLOSED, anchor, [ring; 2]);
-        link.used_less();
+        link.remove_user();
         return false;
     }
     let was_bound = socket.has(status::BOUND);
     if was_bound && let Ok(kept) = attach::duplicate(fd) {
-        // The kernel goes on reserving the port the program bound.
+        // The kernel keeps reserving the port that the program bound.
         table::set(kept, Word::new(Kind::Internal, 0, 0));
         if local.family == INET6 {
             options::note_bound(socket, kept);
@@ -361,7 +366,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     }
     set_blocking(loan, !socket.has(status::NONBLOCKING));
     let replacing = REPLACING.lock();
-    // Another thread may have used it in a way that made it real.
+    // Another thread may have turned it into the kernel's meanwhile.
     let now = crate::sockets::socket::of(fd).filter(|now| core::ptr::eq(now.entry, socket.entry));
     let socket = now.as_ref().unwrap_or(socket);
     let others = other_numbers(fd, socket);
@@ -379,7 +384,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         let _ = limits::replace(loan.anchor, *number, close_on_exec);
     }
     if link.is_queued() {
-        // It goes with the connection: no other has it after this one.
+        // The anchor ends with the connection.
         sys::close(loan.anchor);
     }
     if replaced.is_err() {
@@ -395,9 +400,9 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     }
     describe(socket, link, loan, local, peer, number);
     let turned = turn_into(fd, socket, Kind::Virtual, State::Virtual);
-    signal_owner::follow(&turned, fd);
+    signal_owner::apply_to_file(&turned, fd);
     if turned.has(status::APPENDS) {
-        flags::put_on_anchor(&turned, fd);
+        flags::apply_to_anchor(&turned, fd);
     }
     drop(replacing);
     if let Some(header) = header() {

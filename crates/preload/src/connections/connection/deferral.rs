@@ -1,4 +1,4 @@
-//! A connection that is deferred, see [`super::deferred`]: how it begins, and what a second `connect` of it says.
+//! A deferred connection, see [`super::deferred`]: its begin, and a second `connect` of it.
 
 use super::{REPLACING, flags, turn_into};
 use crate::descriptors::table::{self, Kind};
@@ -11,20 +11,20 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::address::Address;
 use netchannel_abi::program::State;
 
-/// In nanoseconds.
+/// A second in nanoseconds.
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// Makes a fresh socket one. The port of `local` is its own.
+/// Turns a fresh socket into a deferred connection. The port of `local` belongs to it.
 pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -> Result<(), i32> {
     let (end, other) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM))?;
     let other = attach::make_internal(other);
-    flags::put_on(socket, end);
+    flags::apply(socket, end);
     let replacing = REPLACING.lock();
     let replaced = if table::get(fd) == socket.word {
         let close_on_exec = socket.has(status::CLOSE_ON_EXEC);
         limits::replace(end, fd, close_on_exec)
     } else {
-        // Another thread was quicker, to use it in another way.
+        // Another thread was quicker, and used the socket in another way.
         Err(libc::EBADF)
     };
     sys::close(end);
@@ -37,7 +37,7 @@ pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -
     let now = clock::nanoseconds();
     socket.local.other_end.store(other + 1, Ordering::Relaxed);
     socket.local.deferred_at.store(now, Ordering::Relaxed);
-    let first = now + options::silence(1) * SECOND;
+    let first = now + options::silence_after(1) * SECOND;
     if DEFERRED.fetch_add(1, Ordering::Relaxed) == 0 {
         NEXT.store(first, Ordering::Relaxed);
     } else {
@@ -48,7 +48,7 @@ pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -
     Ok(())
 }
 
-/// `connect` of one.
+/// `connect` of a deferred connection.
 pub(super) fn connect_again(socket: &Socket) -> Result<(), i32> {
     if !socket.has(status::CONNECTING) {
         return Err(libc::EISCONN);

@@ -1,15 +1,15 @@
-//! Connections to listeners that hand out only those whose clients have said something (`TCP_DEFER_ACCEPT`).
+//! Connections to listeners that only accept connections whose clients have sent something (`TCP_DEFER_ACCEPT`).
 //!
 //! ```text
 //!  connect --> deferred: names, options, one end of a pair for the kernel --> announced: connected as any other
 //!                 its first word or end, or the time is over, or what only a connection can do
 //! ```
 //!
-//! To the program it is connected, and can be written to. Until it is announced nothing of it exists but its port: no slot, no anchor. So
-//! the listener may meanwhile be passed on, shared or closed. What can not be connected by then is the kernel's, under the same names; a
-//! listener that is gone meets the first word with a reset, as over TCP.
+//! For the program it is connected and writable. Until it is announced, only its port exists: no slot, no anchor. So
+//! the listener may be passed on, shared or closed meanwhile. A connection that can not be made by then is the
+//! kernel's, with the same names. Where the listener is closed, the first bytes meet a reset, as over TCP.
 //!
-//! The library has no thread that looks at the time: calls that sleep do.
+//! The library has no thread for the time limit: calls that sleep check it.
 
 use core::sync::atomic::Ordering;
 
@@ -18,7 +18,9 @@ use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
 use super::deferral::SECOND;
-use super::{REPLACING, connect, falls_back, flags, in_place, other_numbers, shutdown, turn_into};
+use super::{
+    REPLACING, connect, falls_back, flags, make_in_place, other_numbers, shutdown, turn_into,
+};
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, limits, names, ports};
 use crate::ground::lock::Lock;
@@ -27,17 +29,17 @@ use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{options, signal_owner};
 use crate::waiting::housekeeping::{self, DEFERRED, NEXT};
-use crate::waiting::signals::{self, Held};
+use crate::waiting::signals::{self, BlockedSignals};
 use crate::waiting::{epoll, wait};
 
-/// Held by the thread that announces one.
+/// Held by the thread that announces a deferred connection.
 static ANNOUNCING: Lock<()> = Lock::new(());
-/// So long the kernel takes at most to connect to this host, unless a backlog is full.
+/// Longest time that the kernel takes to connect to this host, unless a backlog is full.
 const ON_THIS_HOST: i64 = 100_000_000;
-/// For so many looks of 50 microseconds the relay's answer is waited for.
+/// How often the relay's answer is looked for, every 50 microseconds.
 const MOST_LOOKS: u32 = 2000;
 
-/// In a forked child nobody holds the lock.
+/// In a forked child, where another thread that held the lock does not exist.
 pub fn reset_in_child() {
     ANNOUNCING.reset();
 }
@@ -54,13 +56,13 @@ pub fn at(fd: i32) -> Option<Socket> {
         .flatten()
 }
 
-/// Connects what is deferred under a number. True when there is something else by now.
+/// Announces the deferred connection under a number. True when the number names another kind of socket by now.
 #[cold]
 #[inline(never)]
 pub fn announce(fd: i32) -> bool {
     if at(fd).is_some() {
-        // A handler that used it could not wait for the thread that it interrupts.
-        let _held = Held::all();
+        // A signal handler that used it could not wait for the thread that it interrupts.
+        let _held = BlockedSignals::all();
         if let Some(_announcing) = ANNOUNCING.lock()
             && let Some(socket) = at(fd)
         {
@@ -77,7 +79,7 @@ fn announce_one(fd: i32, socket: &Socket) {
         }
     }
     match connect::announce(fd, socket, socket.entry.peer.load()) {
-        Ok(true) => await_answer(fd),
+        Ok(true) => wait_for_relay(fd),
         Ok(false) => {}
         Err(reason) => to_kernel(fd, socket, Some(reason)),
     }
@@ -87,14 +89,14 @@ fn announce_one(fd: i32, socket: &Socket) {
             Some(lane) => {
                 let _ = shutdown::shutdown(&lane, libc::SHUT_RD);
             }
-            None => shut(fd),
+            None => shut_pair(fd),
         }
     }
-    // Last: whoever sleeps on the pair finds what it became.
+    // Last: a thread that sleeps on the pair finds the new socket.
     forget(socket);
 }
 
-/// The pair goes, and with it whoever sleeps on it is woken.
+/// Closes the pair, which wakes its sleepers.
 fn forget(socket: &Socket) {
     let other = socket.local.other_end.swap(0, Ordering::AcqRel);
     if other > 0 {
@@ -103,8 +105,8 @@ fn forget(socket: &Socket) {
     }
 }
 
-/// The relay says when the other side has it: a program that was told that it is connected does not expect to wait for that.
-fn await_answer(fd: i32) {
+/// Waits for the relay's answer: a program whose connect has succeeded does not expect to wait later.
+fn wait_for_relay(fd: i32) {
     for _ in 0..MOST_LOOKS {
         match socket::of(fd).and_then(|socket| Lane::of(socket, fd)) {
             Some(lane) if lane.is_connecting() => sys::sleep(50_000),
@@ -113,12 +115,13 @@ fn await_answer(fd: i32) {
     }
 }
 
-/// Announces all of them: what comes next only connections can be part of.
+/// Announces all deferred connections: the following call needs connections.
 pub fn announce_all() {
     for_each(|_| true);
 }
 
-/// The process ends, and with it all of them, which is a word of each; of one that would be reset nobody ever hears.
+/// Announces all deferred connections when the process ends, except for those that would be reset, which no listener
+/// ever sees.
 pub fn end_all() {
     for_each(|socket| !aborts(socket));
 }
@@ -142,24 +145,24 @@ fn aborts(socket: &Socket) -> bool {
     socket.entry.linger.load(Ordering::Relaxed) == 1
 }
 
-/// The program closes it. True when that was announced.
-pub(super) fn ends(fd: i32, socket: &Socket) -> bool {
+/// Called when the program closes it. True when it was announced.
+pub(super) fn announce_end(fd: i32, socket: &Socket) -> bool {
     !aborts(socket) && socket.is_last() && announce(fd)
 }
 
-/// It goes without a word.
+/// Releases it without an announcement.
 pub(super) fn release(socket: &Socket) {
     forget(socket);
     let port = socket.entry.local.load().port;
     ports::give(port, socket.entry.process.load(Ordering::Relaxed));
 }
 
-/// `connect` of one to nowhere.
+/// `connect` of a deferred connection to `AF_UNSPEC`.
 ///
 /// # Errors
-/// None by now.
+/// None at present.
 pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
-    let _held = Held::all();
+    let _held = BlockedSignals::all();
     if let Some(_announcing) = ANNOUNCING.lock()
         && table::get(fd) == socket.word
     {
@@ -170,21 +173,21 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     Ok(())
 }
 
-/// `shutdown(SHUT_RD)`, of which no other side hears. False where it is none.
+/// `shutdown(SHUT_RD)`, of which the peer is not notified. False where the number is no deferred connection.
 pub fn shut_read(fd: i32) -> bool {
     let Some(socket) = at(fd) else { return false };
     socket.mark(status::SHUT_READ);
-    shut(fd);
+    shut_pair(fd);
     true
 }
 
-fn shut(fd: i32) {
+fn shut_pair(fd: i32) {
     let how = sys::int(libc::SHUT_RD);
     // SAFETY: no pointers.
     let _ = unsafe { sys::raw(libc::SYS_shutdown, [sys::int(fd), how, 0, 0, 0, 0]) };
 }
 
-/// The kernel connects it, from the same address, for this reason; or is given a socket that is not connected.
+/// Turns it into a kernel socket: with a `reason` connected, from the same address; otherwise not connected.
 fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
     let replacing = REPLACING.lock();
     let (local, peer) = (socket.entry.local.load(), socket.entry.peer.load());
@@ -196,13 +199,13 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
         epoll::before_replace(*number, socket);
     }
     let make = || sys::socket(family, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0);
-    // Without a number for it the program finds one that is closed.
-    if let Ok(made) = limits::for_library(make).or_else(|_| in_place(fd, make)) {
+    // Without a number for it the program finds a closed one.
+    if let Ok(made) = limits::for_library(make).or_else(|_| make_in_place(fd, make)) {
         options::replay(socket, made);
         if reason.is_some() {
             connect_from(made, &local, &peer);
         }
-        flags::put_on(socket, made);
+        flags::apply(socket, made);
         for number in &others {
             let flags = sys::fcntl(*number, libc::F_GETFD, 0);
             let _ = limits::replace(made, *number, flags.is_ok_and(|flags| flags & 1 != 0));
@@ -216,7 +219,7 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
         }
     }
     let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
-    signal_owner::follow(&turned, fd);
+    signal_owner::apply_to_file(&turned, fd);
     match reason {
         Some(reason) => falls_back(&turned, reason, Some(peer)),
         None => turned.local.former_port.note(0, local.port),
@@ -229,7 +232,7 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
 }
 
 fn connect_from(made: i32, local: &Address, peer: &Address) {
-    // Where the kernel has given the port to somebody, it is another one.
+    // Where the kernel has given the port to another socket, it is another one.
     let _ = bind(made, local);
     let mut connected = names::connect(made, peer);
     if connected == Err(libc::EINPROGRESS) {
@@ -242,7 +245,7 @@ fn connect_from(made: i32, local: &Address, peer: &Address) {
         connected = names::connect(made, peer);
     }
     if !matches!(connected, Ok(()) | Err(libc::EISCONN | libc::EALREADY)) {
-        meet_nobody(made, peer);
+        connect_to_closed_listener(made, peer);
     }
 }
 
@@ -253,8 +256,9 @@ fn bind(fd: i32, to: &Address) -> Result<usize, i32> {
     unsafe { sys::raw(libc::SYS_bind, words) }
 }
 
-/// The listener is gone: over TCP its client hears of that when it says something. So it is over one that was there for a moment.
-fn meet_nobody(made: i32, peer: &Address) {
+/// The listener is closed: over TCP its client learns that when it sends. So it connects to a listener that exists for
+/// a moment.
+fn connect_to_closed_listener(made: i32, peer: &Address) {
     let six = peer.family == INET6;
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let Ok(gone) = limits::stream_socket(family) else {
@@ -275,7 +279,7 @@ fn meet_nobody(made: i32, peer: &Address) {
     sys::close(gone);
 }
 
-/// Announces those whose time is over.
+/// Announces deferred connections that are due.
 pub fn announce_due() {
     let now = clock::nanoseconds();
     let (mut due, mut next) = (Vec::new(), u64::MAX);
@@ -284,14 +288,14 @@ pub fn announce_due() {
         let Some(socket) = one.flatten() else { return };
         let began = socket.local.deferred_at.load(Ordering::Relaxed);
         let passed = now.saturating_sub(began);
-        let mut asked = 0;
-        while options::silence(asked + 1) * SECOND <= passed {
-            asked += 1;
+        let mut probes = 0;
+        while options::silence_after(probes + 1) * SECOND <= passed {
+            probes += 1;
         }
-        if asked > 0 && patience(&socket).is_some_and(|most| asked >= u64::from(most)) {
+        if probes > 0 && probes_of_listener(&socket).is_some_and(|most| probes >= u64::from(most)) {
             due.push(fd);
         } else {
-            next = next.min(began + options::silence(asked + 1) * SECOND);
+            next = next.min(began + options::silence_after(probes + 1) * SECOND);
         }
     });
     NEXT.store(next, Ordering::Relaxed);
@@ -300,26 +304,27 @@ pub fn announce_due() {
     }
 }
 
-/// How often its listener has it asked, as that is set now. `None` where nobody listens any more.
-fn patience(socket: &Socket) -> Option<u32> {
+/// How often its listener lets TCP probe it, at present. `None` where there is no listener any more.
+fn probes_of_listener(socket: &Socket) -> Option<u32> {
     let entry = socket.entry;
     let attachment = attach::current()?;
     let found = names::find_listener(attachment, &entry.peer.load(), &entry.local.load());
     found.ok().map(|target| target.defers)
 }
 
-/// Before the program receives: who has said nothing waits. True where the kernel's answer of the pair is the answer.
+/// Before the program receives from a deferred connection, which waits as long as nothing was sent. True where the
+/// kernel's answer for the pair is right.
 ///
 /// # Errors
 /// As of a call that receives.
 #[cold]
 pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
-    housekeeping::look();
+    housekeeping::announce_due();
     let Some(socket) = at(fd) else {
         return Ok(false);
     };
     if flags & libc::MSG_OOB != 0 {
-        // Nobody has sent any: to ask for it is not the first word.
+        // No urgent byte was sent; asking for it sends nothing.
         return Err(libc::EINVAL);
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
@@ -340,9 +345,9 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
             return Err(libc::EAGAIN);
         }
         let sleep = |set: &mut [libc::pollfd], mask| {
-            housekeeping::look();
+            housekeeping::announce_due();
             if at(fd).is_some() {
-                return signals::sleep_in_poll(set, housekeeping::bounded(left), mask);
+                return signals::sleep_in_poll(set, housekeeping::bounded_sleep(left), mask);
             }
             set.iter_mut().for_each(|one| one.revents = libc::POLLIN);
             Ok(set.len())

@@ -1,5 +1,5 @@
-//! Taking a connection away from its socket, which can be connected anew: after a connect that failed, and by a connect to nowhere
-//! (`AF_UNSPEC`).
+//! Dissolving a connection: its socket can be connected again, after a connect that failed, or by a connect to
+//! `AF_UNSPEC`.
 
 use core::sync::atomic::Ordering;
 
@@ -14,42 +14,42 @@ use crate::sockets::socket::{Socket, status};
 use crate::sockets::{lane, options};
 use crate::waiting::epoll;
 
-/// How long threads that sleep in calls on the connection are waited for: they have been woken.
+/// How long to wait for threads that sleep in calls on the connection, after they were woken.
 const PATIENCE: u64 = 100_000 * clock::MICROSECOND;
 
-/// `connect` of a virtual socket to nowhere. The peer sees a reset, as with TCP. Where other processes have the socket, too, that is all:
-/// they share no descriptor that could be another's from now on.
+/// `connect` of a virtual socket to `AF_UNSPEC`. The peer sees a reset, as with TCP. Where other processes have the
+/// socket, too, that is all: their descriptors can not be given another socket.
 ///
 /// # Errors
-/// Why no socket could be made for the place of it.
+/// Why no socket could be made in its place.
 pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
     let reset = if lane.is_over() { 0 } else { side_flags::RESET };
     if reset != 0 {
-        lane.explain_reset();
+        lane.publish_reset_error();
     }
-    if !is_alone(socket) {
-        let untold = reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET;
-        break_off(&lane, reset, untold);
+    if !has_one_holder(socket) {
+        let unreported = reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET;
+        end_connection(&lane, reset, unreported);
         forget_address(socket);
         return Ok(());
     }
-    if is_slept_in(socket) {
-        break_off(&lane, reset, true);
+    if has_sleepers(socket) {
+        end_connection(&lane, reset, true);
     }
     let until = clock::now().wrapping_add(PATIENCE);
-    while is_slept_in(socket) && clock::now() < until {
+    while has_sleepers(socket) && clock::now() < until {
         sys::yield_now();
     }
     let made = make_kernel(socket, false)?;
-    // Who was woken takes his error himself.
-    let untold = if reset != 0 {
+    // A sleeper that was woken takes its error itself.
+    let unreported = if reset != 0 {
         libc::ECONNRESET
     } else {
         options::take_error(socket, fd)
     };
-    if matches!(untold, libc::ECONNRESET | libc::EPIPE) {
-        leave_error(made, untold);
+    if matches!(unreported, libc::ECONNRESET | libc::EPIPE) {
+        leave_error(made, unreported);
     }
     replace(
         fd,
@@ -59,30 +59,30 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     )
 }
 
-/// Whether no other process has it, so that another socket can be put in its place.
-fn is_alone(socket: &Socket) -> bool {
+/// Whether no other process has it, so that another socket can take its place.
+fn has_one_holder(socket: &Socket) -> bool {
     socket.entry.references.load(Ordering::Acquire) == 1 && !socket.is_foreign()
 }
 
-/// A connect has failed, and that is told.
+/// Called when a connect has failed and the failure is reported.
 pub(super) fn after_failure(fd: i32, socket: &Socket) -> Result<(), i32> {
     let flags = side_flags::FIN | side_flags::CLOSED;
-    if is_alone(socket) {
+    if has_one_holder(socket) {
         return replace(fd, socket, make_kernel(socket, false)?, flags);
     }
     socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
     socket.unmark(status::PENDING | status::CONNECTING);
     forget_address(socket);
-    // The slot is the connection's until the last one closes it.
+    // The slot belongs to the connection until its last holder closes it.
     if let Some(lane) = Lane::of(*socket, fd) {
-        lane.rouse();
+        lane.wake_sleepers();
     }
     epoll::changed(socket, None);
     Ok(())
 }
 
-/// TCP leaves `ECONNRESET` with a socket whose connection was dissolved, or `EPIPE` that was not told before: the kernel shall dissolve
-/// one of this one, too. What can not be done leaves none.
+/// TCP leaves `ECONNRESET` with a socket whose connection was dissolved, or an `EPIPE` that was not reported. To get
+/// the same, the kernel dissolves a connection of this socket. Failures are ignored.
 fn leave_error(fd: i32, error: i32) {
     let six = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
@@ -90,7 +90,7 @@ fn leave_error(fd: i32, error: i32) {
         return;
     };
     let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
-    // No connect shall be waited for.
+    // The connect must not block.
     let _ = sys::fcntl(fd, libc::F_SETFL, flags | sys::int(libc::O_NONBLOCK));
     let nowhere = [0u8; 16];
     // SAFETY: no pointers, and an address of ours.
@@ -99,7 +99,7 @@ fn leave_error(fd: i32, error: i32) {
         let port = names::kernel_address(listener, false).map_or(0, |own| own.port);
         let _ = names::connect(fd, &Address::loopback(six, port));
         if error == libc::EPIPE {
-            break_pipe(fd, listener);
+            meet_closed_peer(fd, listener);
         }
         let words = [
             sys::int(fd),
@@ -115,8 +115,8 @@ fn leave_error(fd: i32, error: i32) {
     let _ = sys::fcntl(fd, libc::F_SETFL, flags);
 }
 
-/// Has what `fd` sends meet an end.
-fn break_pipe(fd: i32, listener: i32) {
+/// Lets the bytes that `fd` sends meet a closed peer.
+fn meet_closed_peer(fd: i32, listener: i32) {
     // SAFETY: no pointers.
     let accepted = unsafe { sys::raw(libc::SYS_accept, [sys::int(listener), 0, 0, 0, 0, 0]) };
     if let Ok(accepted) = accepted.and_then(|fd| i32::try_from(fd).map_err(|_| libc::EBADF)) {
@@ -125,13 +125,13 @@ fn break_pipe(fd: i32, listener: i32) {
     }
 }
 
-fn is_slept_in(socket: &Socket) -> bool {
+fn has_sleepers(socket: &Socket) -> bool {
     let entry = socket.entry;
     entry.receive.sleepers.load(Ordering::Acquire) > 0
         || entry.transmit.sleepers.load(Ordering::Acquire) > 0
 }
 
-/// Of an address that the program has not named, nor its listener's, only the port is left.
+/// Forgets an address that neither the program nor its listener has named, except for the port.
 fn forget_address(socket: &Socket) {
     let bound = socket.local.reserve.load(Ordering::Relaxed);
     let named = socket.has(status::ADDRESS_NAMED)
@@ -143,26 +143,26 @@ fn forget_address(socket: &Socket) {
     }
 }
 
-/// Ends the connection for calls that wait for something of it, and for the peer.
-fn break_off(lane: &Lane, reset: u32, untold: bool) {
+/// Ends the connection for the peer and for calls that wait on it.
+fn end_connection(lane: &Lane, reset: u32, unreported: bool) {
     let socket = lane.socket;
     let readers = socket.entry.receive.sleepers.load(Ordering::Acquire) % lane::WRITER;
-    let error = match (readers, untold) {
+    let error = match (readers, unreported) {
         (1.., _) => libc::EPIPE,
         (0, true) => libc::ECONNRESET,
         (0, false) => 0,
     };
-    // The error stands before the mark that makes others look for it.
+    // The error is stored before the bits that make others look for it.
     socket.entry.error.store(error, Ordering::Relaxed);
     socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
     socket.unmark(status::PENDING);
     lane.own().flags.fetch_or(reset, Ordering::AcqRel);
     lane.announce_flags();
-    lane.rouse();
+    lane.wake_sleepers();
     epoll::changed(&socket, None);
 }
 
-/// Puts a kernel socket that is not connected in the place of a virtual one. The peer hears `flags`.
+/// Puts an unconnected kernel socket in the place of a virtual one. The peer gets `flags`.
 fn replace(fd: i32, socket: &Socket, made: i32, flags: u32) -> Result<(), i32> {
     let former = socket.entry.local.load().port;
     let shown = names::kernel_address(made, false).map_or(0, |own| own.port);

@@ -1,5 +1,5 @@
-//! Flags of a socket's file: those that a socket has no use for, which are kept all the same, and what the file of a listener says
-//! instead of them, to whichever process gets a descriptor of it.
+//! Flags of a socket's file: those that have no effect on a socket, which are kept all the same, and the marks on the
+//! file of a listener that tell other processes with a descriptor of it what the program has set.
 //!
 //! ```text
 //!  file of a listener   to the kernel         the program has asked for
@@ -14,16 +14,16 @@ use super::is_listening;
 use crate::ground::sys;
 use crate::sockets::socket::{Socket, status};
 
-/// On the file of a listener: the program takes it for blocking.
+/// On the file of a listener: the program has it blocking.
 const BLOCKING: c_int = libc::O_APPEND;
-/// On the file of a listener: the program has set `O_APPEND`. A file of another user takes this mark from nobody.
+/// On the file of a listener: the program has set `O_APPEND`. Only the owner of a file can set this mark.
 const APPENDING: c_int = libc::O_NOATIME;
-/// What is kept for the program's eyes only.
-const IDLE: c_int = libc::O_APPEND | libc::O_NOATIME;
-/// All that is said otherwise on a listener's file.
-const MEANT: c_int = IDLE | libc::O_NONBLOCK;
+/// Flags without effect on a socket.
+const UNUSED: c_int = libc::O_APPEND | libc::O_NOATIME;
+/// All flags that have another meaning on a listener's file.
+const MARKED: c_int = UNUSED | libc::O_NONBLOCK;
 
-/// Notes what the program has set.
+/// Notes the flags that the program has set.
 pub fn note(socket: &Socket, flags: c_int) {
     for (flag, bit) in [
         (libc::O_NONBLOCK, status::NONBLOCKING),
@@ -38,7 +38,7 @@ pub fn note(socket: &Socket, flags: c_int) {
     }
 }
 
-/// Flags that the program has set on a socket, of those that are noted.
+/// The noted flags that the program has set on a socket.
 pub fn of(socket: &Socket) -> c_int {
     let flag = |bit, flag| if socket.has(bit) { flag } else { 0 };
     flag(status::NONBLOCKING, libc::O_NONBLOCK)
@@ -46,8 +46,8 @@ pub fn of(socket: &Socket) -> c_int {
         | flag(status::NO_ACCESS_TIME, libc::O_NOATIME)
 }
 
-/// Whether any was set that is for the program's eyes only.
-pub fn are_idle_set(socket: &Socket) -> bool {
+/// Whether a flag without effect was set.
+pub fn has_unused(socket: &Socket) -> bool {
     socket.has(status::APPENDS | status::NO_ACCESS_TIME)
 }
 
@@ -55,58 +55,58 @@ fn read(fd: i32) -> Option<c_int> {
     c_int::try_from(sys::fcntl(fd, libc::F_GETFL, 0).ok()?).ok()
 }
 
-/// Sets them on a file, without the one that only its owner may set where he is another user.
+/// Sets flags on a file, without the one that only the owner may set where the owner is another user.
 fn write(fd: i32, flags: c_int) {
     if sys::fcntl(fd, libc::F_SETFL, sys::int(flags)) == Err(libc::EPERM) {
         let _ = sys::fcntl(fd, libc::F_SETFL, sys::int(flags & !libc::O_NOATIME));
     }
 }
 
-/// Whether the file is that of a listener which blocks, as some process of ours has noted.
-pub fn says_that_it_blocks(fd: i32) -> bool {
+/// Whether the file belongs to a blocking listener, as some process with the library has marked it.
+pub fn is_marked_blocking(fd: i32) -> bool {
     const NOTED: c_int = BLOCKING | libc::O_NONBLOCK;
     read(fd).is_some_and(|flags| flags & NOTED == NOTED)
 }
 
-/// Puts on the kernel's file what the program has set.
-pub fn put_on(socket: &Socket, fd: i32) {
+/// Sets the program's flags on the kernel's file.
+pub fn apply(socket: &Socket, fd: i32) {
     if let Some(flags) = read(fd) {
-        write(fd, flags & !MEANT | of(socket));
+        write(fd, flags & !MARKED | of(socket));
     }
 }
 
-/// The same on an anchor, which may be another user's file, and serves no other connection then.
-pub fn put_on_anchor(socket: &Socket, fd: i32) {
+/// Sets the program's flags on an anchor, which may be another user's file, and is not pooled afterwards.
+pub fn apply_to_anchor(socket: &Socket, fd: i32) {
     socket.mark(status::SHARED);
     if let Some(flags) = read(fd) {
-        write(fd, flags & !MEANT | of(socket) & !libc::O_NOATIME);
+        write(fd, flags & !MARKED | of(socket) & !libc::O_NOATIME);
     }
 }
 
-/// A socket begins to listen under the eyes of this process, or is found listening (`known` if what the program has set was noted before).
-/// Its file says from now on what is meant, and the kernel never blocks on it.
-pub fn begin(socket: &Socket, fd: i32, known: bool) {
+/// Called when a socket begins to listen, or is found listening (`known` if the program's flags were noted before). Its
+/// file carries marks from now on, and never blocks in the kernel.
+pub fn begin_listening(socket: &Socket, fd: i32, known: bool) {
     let Some(flags) = read(fd) else { return };
     let appends = socket.has(status::APPENDS);
     if !known {
-        note(socket, meant(flags));
+        note(socket, program_flags(flags));
     } else if flags & libc::O_NONBLOCK != 0
         && (flags & BLOCKING == 0 || appends && flags & APPENDING == 0)
     {
-        // By a process that shares no more than the file.
+        // Set by a process that shares only the file.
         socket.mark(status::NONBLOCKING);
     }
-    put_marks(socket, fd);
+    apply_marks(socket, fd);
 }
 
-/// The marks of a listener, as the program has set its flags.
-pub fn put_marks(socket: &Socket, fd: i32) {
+/// Sets the marks of a listener according to the program's flags.
+pub fn apply_marks(socket: &Socket, fd: i32) {
     if let Some(flags) = read(fd) {
-        write(fd, flags & !MEANT | marks(of(socket)));
+        write(fd, flags & !MARKED | marks(of(socket)));
     }
 }
 
-/// What a listener's file says where the program means `flags`.
+/// The flags of a listener's file for the program's `flags`.
 pub const fn marks(flags: c_int) -> c_int {
     let blocking = if flags & libc::O_NONBLOCK == 0 {
         BLOCKING
@@ -118,11 +118,11 @@ pub const fn marks(flags: c_int) -> c_int {
     } else {
         APPENDING
     };
-    flags & !MEANT | libc::O_NONBLOCK | blocking | appends
+    flags & !MARKED | libc::O_NONBLOCK | blocking | appends
 }
 
-/// The program's flags, where the file of a listener says `flags`; of one without marks they are the same.
-const fn meant(flags: c_int) -> c_int {
+/// The program's flags, where the file of a listener has `flags`; without marks they are the same.
+const fn program_flags(flags: c_int) -> c_int {
     if flags & libc::O_NONBLOCK == 0 {
         return flags;
     }
@@ -136,7 +136,7 @@ const fn meant(flags: c_int) -> c_int {
     } else {
         libc::O_APPEND
     };
-    flags & !MEANT | nonblocking | appends
+    flags & !MARKED | nonblocking | appends
 }
 
 /// Whether another process may have made it a listener since.
@@ -144,41 +144,42 @@ pub fn may_be_marked(socket: &Socket) -> bool {
     socket.has(status::BOUND) && !socket.has(status::KERNEL_CONNECTED)
 }
 
-/// The program's flags of a listener that another process has marked, and that this one has not used yet. `None` of any other socket.
-pub fn of_unused(fd: i32) -> Option<c_int> {
+/// The program's flags of a listener that another process has marked, and that this one has not used yet. `None` for
+/// any other socket.
+pub fn of_marked(fd: i32) -> Option<c_int> {
     let flags = read(fd)?;
     let marked = flags & libc::O_NONBLOCK != 0 && flags & (BLOCKING | APPENDING) != 0;
-    (marked && is_listening(fd)).then(|| meant(flags))
+    (marked && is_listening(fd)).then(|| program_flags(flags))
 }
 
-/// What the program is shown of a file of which it has set `own`.
+/// The flags shown to the program, where the file has `file` and the program has set `own`.
 pub const fn shown(file: c_int, own: c_int) -> c_int {
-    file & !MEANT | own
+    file & !MARKED | own
 }
 
-/// A listener that is the kernel's alone from now on: its file says what it says.
-pub fn end(fd: i32, flags: c_int) {
+/// Removes the marks: the listener is the kernel's alone from now on.
+pub fn end_listening(fd: i32, flags: c_int) {
     if let Some(now) = read(fd) {
-        write(fd, now & !MEANT | flags & MEANT);
+        write(fd, now & !MARKED | flags & MARKED);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MEANT, marks, meant};
+    use super::{MARKED, marks, program_flags};
 
     #[test]
     fn what_a_file_says_is_understood() {
         for nonblocking in [0, libc::O_NONBLOCK] {
             for append in [0, libc::O_APPEND] {
                 let flags = libc::O_RDWR | nonblocking | append;
-                assert_eq!(meant(marks(flags)), flags);
+                assert_eq!(program_flags(marks(flags)), flags);
                 assert_ne!(marks(flags) & libc::O_NONBLOCK, 0);
             }
         }
-        // Of another process that knows nothing of this.
+        // Set by a process without the library.
         for flags in [0, libc::O_NONBLOCK, libc::O_APPEND] {
-            assert_eq!(meant(flags) & MEANT, flags);
+            assert_eq!(program_flags(flags) & MARKED, flags);
         }
     }
 }

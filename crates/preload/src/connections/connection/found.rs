@@ -1,4 +1,4 @@
-//! The lane behind a number of the program's, as every call on data begins.
+//! The lane behind a number of the program, with which every call on data begins.
 
 use libc::c_int;
 
@@ -16,14 +16,14 @@ pub fn lane(fd: c_int) -> Option<Lane> {
         match word.kind() {
             Kind::Virtual => {
                 let socket = socket::of_word(word)?;
-                // By number: a lane whose address is taken is kept in memory, and copied on the way of every call.
+                // By number: a lane whose address is taken is kept in memory, and copied in every call.
                 if socket.has(status::PENDING) && !is_connected_yet(fd) {
                     return None;
                 }
                 return Lane::of(socket, fd);
             }
             Kind::Fresh => {
-                becomes_real(fd);
+                materialise_fresh(fd);
                 return None;
             }
             Kind::Deferred if deferred::announce(fd) => {}
@@ -32,7 +32,7 @@ pub fn lane(fd: c_int) -> Option<Lane> {
     }
 }
 
-/// Goes on with a connect that is under way. False where the kernel carries it on from now on.
+/// Continues a connect that is under way. False where the kernel carries it on from now on.
 #[cold]
 #[inline(never)]
 pub fn is_connected_yet(fd: c_int) -> bool {
@@ -44,9 +44,9 @@ pub fn is_connected_yet(fd: c_int) -> bool {
     table::get(fd) == word
 }
 
-/// The kernel will be asked about a socket that it does not know yet. Where none can be made it answers for one that it connects to
-/// nothing.
+/// Turns a fresh socket into the kernel's before the kernel is asked about it. Where that fails, the kernel answers for
+/// the template.
 #[cold]
-fn becomes_real(fd: c_int) {
+fn materialise_fresh(fd: c_int) {
     let _ = before_kernel_use(fd);
 }

@@ -1,8 +1,9 @@
-//! Connects that are under way, as the program was told, and that the daemons then refuse: the kernel carries them on, under the same
-//! descriptors. The program notices nothing but the time it took.
+//! Connects that are under way for the program and that the daemons then refuse: the kernel carries them on, under the
+//! same descriptors. The program notices only the time.
 //!
-//! Who finds out may hold locks of event loops; so the socket is noted, and replaced when the loop has let go of them. Until then
-//! it shows what a connect under way shows. Whoever finds out is awake, and looks here before sleeping again.
+//! The refusal may be found under locks of event loops. So the socket is noted, and replaced when the loop has released
+//! its locks. Until then it shows a connect under way. The thread that finds the refusal is awake, and looks here
+//! before it sleeps again.
 
 use netchannel_abi::link::side_flags;
 use netchannel_abi::reason::Reason;
@@ -16,7 +17,8 @@ use crate::sockets::socket::{self, Socket, status};
 use crate::waiting::epoll;
 use crate::waiting::poll;
 
-/// Carries on what was noted. The caller holds no lock of a socket or an event loop. True if descriptors are something else now.
+/// Carries on the noted connects. The caller holds no lock of a socket or an event loop. True if a descriptor has
+/// changed its kind.
 #[cold]
 pub fn carry_noted() -> bool {
     let Some(words) = refused_connects::take() else {
@@ -44,8 +46,8 @@ fn carry_on(fd: i32, socket: &Socket) {
     let Some(lane) = Lane::of(*socket, fd) else {
         return;
     };
-    if table::get(fd) != socket.word || lane.decided() != Progress::Failed {
-        // Another thread was quicker, or it was closed.
+    if table::get(fd) != socket.word || lane.relay_answer() != Progress::Failed {
+        // Another thread was quicker, or the socket was closed.
         return;
     }
     let peer = socket.entry.peer.load();

@@ -1,5 +1,5 @@
-//! Life of a socket: made, connected, accepted, shut, closed; virtual where the other end is ours,
-//! the kernel's where it is not.
+//! Life of a socket: made, connected, accepted, shut, closed; virtual where the other end has the library, the kernel's
+//! where it does not.
 
 mod accept;
 mod close;
@@ -35,10 +35,10 @@ use crate::waiting::epoll;
 
 use accept::is_listening;
 pub use accept::{
-    accept, announce_late, listen, note_kernel_accept, receive_listener, recognise_listener,
-    recognise_relatives, unlisten,
+    accept, adopt_received_listener, announce_late, listen, note_kernel_accept, recognise_listener,
+    recognise_listener_of_relative, unlisten,
 };
-pub use close::{close, forget_unseen};
+pub use close::{close, forget_closed};
 pub use connect::{Connected, connect};
 pub use dissolve::dissolve;
 pub use found::{is_connected_yet, lane};
@@ -47,8 +47,9 @@ pub use rebinding::bind;
 pub use shutdown::shutdown;
 pub use tuples::is_in_use;
 
-/// The socket of which fresh ones are duplicates. It is a local one: the kernel neither connects it to an internet address nor binds it
-/// to one, so a call that reaches it by mistake fails, and does not act on every fresh socket. Who polls it sees what TCP shows.
+/// The template: fresh sockets are its duplicates. It is a local socket, which the kernel neither connects to an
+/// internet address nor binds to one. So a call that reaches it by mistake fails, instead of acting on every fresh
+/// socket. A poll of it shows what TCP shows.
 static TEMPLATE: AtomicI32 = AtomicI32::new(-1);
 
 fn template() -> Option<i32> {
@@ -67,8 +68,8 @@ fn template() -> Option<i32> {
     }
 }
 
-/// A new TCP socket that costs the kernel nothing until it is known where it goes. `None` where
-/// the caller must make a kernel socket instead.
+/// A new TCP socket that costs the kernel nothing until its destination is known. `None` where the caller must make a
+/// kernel socket instead.
 pub fn open(family: c_int, kind: c_int) -> Option<i32> {
     if limits::are_scarce() || exclusion::reason() == Some(Reason::Confined) {
         return None;
@@ -92,16 +93,16 @@ pub fn open(family: c_int, kind: c_int) -> Option<i32> {
         sys::close(fd);
         return None;
     }
-    if let Some(why) = rings::excludes() {
-        // Where none can be made, the program finds one that the kernel connects to nothing.
+    if let Some(why) = rings::exclusion_reason() {
+        // Where that fails, the program has a socket that the kernel can not connect.
         let _ = to_kernel(fd, why);
     }
     Some(fd)
 }
 
-/// Shows a socket under its descriptor.
+/// Puts a socket under its descriptor.
 pub fn publish(fd: i32, socket: Socket) -> bool {
-    forget_unseen(fd);
+    forget_closed(fd);
     let _inside = gate::enter();
     socket.entry.descriptor.store(fd, Ordering::Relaxed);
     if table::set(fd, socket.word) {
@@ -112,7 +113,7 @@ pub fn publish(fd: i32, socket: Socket) -> bool {
     false
 }
 
-/// Changes what a descriptor is, and every other of the same socket, keeping the socket.
+/// Changes the kind of a descriptor, and of every other descriptor of the same socket.
 fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
     socket.entry.state.store(state as u32, Ordering::Release);
     let word = Word(socket.word.0 & !0xff | kind as u64);
@@ -128,7 +129,7 @@ fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
     Socket { word, ..*socket }
 }
 
-/// What else names a socket that can have several numbers before it is connected.
+/// The other numbers of a socket that can have several before it is connected.
 fn other_numbers(fd: i32, socket: &Socket) -> Vec<i32> {
     let mut others = Vec::new();
     if socket.word.kind() == Kind::Deferred && socket.local.descriptors.load(Ordering::Acquire) > 1
@@ -142,10 +143,10 @@ fn other_numbers(fd: i32, socket: &Socket) -> Vec<i32> {
     others
 }
 
-/// Held by the thread that puts something else under the descriptor of a socket that is not connected.
+/// Held by the thread that replaces the file of an unconnected socket.
 static REPLACING: Lock<()> = Lock::new(());
 
-/// In a forked child nobody holds the lock.
+/// In a forked child, where another thread that held the lock does not exist.
 pub fn reset_in_child() {
     REPLACING.reset();
     accept::reset_in_child();
@@ -156,14 +157,14 @@ pub fn reset_in_child() {
 /// Turns a fresh socket into a kernel TCP socket with every option the program has set.
 ///
 /// # Errors
-/// The errno of what failed.
+/// The errno of the failed call.
 pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i32> {
     if socket.word.kind() != Kind::Fresh {
         return Ok(*socket);
     }
     let _replacing = REPLACING.lock();
     if table::get(fd) != socket.word {
-        // Another thread was quicker, to make it real or to connect it.
+        // Another thread was quicker, and turned it into the kernel's or connected it.
         return socket::of(fd).ok_or(libc::EBADF);
     }
     let family = socket.local.family.load(Ordering::Relaxed);
@@ -176,12 +177,12 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
     let close_on_exec = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 != 0);
     let make = || sys::socket(family, kind, 0);
     let made = match limits::for_library(make) {
-        Err(libc::EMFILE) => in_place(fd, make)?,
+        Err(libc::EMFILE) => make_in_place(fd, make)?,
         made => made?,
     };
     options::replay(socket, made);
-    if flags::are_idle_set(socket) {
-        flags::put_on(socket, made);
+    if flags::has_unused(socket) {
+        flags::apply(socket, made);
     }
     if made == fd {
         let flags = if close_on_exec { libc::FD_CLOEXEC } else { 0 };
@@ -192,7 +193,7 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
         replaced?;
     }
     let turned = turn_into(fd, socket, Kind::Kernel, State::Kernel);
-    signal_owner::follow(&turned, fd);
+    signal_owner::apply_to_file(&turned, fd);
     if reason != Reason::None {
         turned.falls_back(reason);
     }
@@ -200,8 +201,8 @@ pub fn materialise(fd: i32, socket: &Socket, reason: Reason) -> Result<Socket, i
     Ok(turned)
 }
 
-/// The port that was dealt for a connection; 0 where the program has bound one. `bound` as [`socket::Local::reserve`].
-fn dealt_port(socket: &Socket, bound: i32) -> u16 {
+/// The ephemeral port of a connection; 0 where the program has bound one. `bound` is [`socket::Local::reserve`].
+fn ephemeral_port(socket: &Socket, bound: i32) -> u16 {
     let named =
         bound > 0 && names::kernel_address(bound - 1, false).is_none_or(|own| own.port != 0);
     if named {
@@ -211,7 +212,7 @@ fn dealt_port(socket: &Socket, bound: i32) -> u16 {
     }
 }
 
-/// The kernel connects the socket.
+/// Records that the kernel connects the socket.
 fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
     let Some(address) = address else { return };
     kernel.falls_back(reason);
@@ -251,13 +252,13 @@ fn describe(
     socket.local.link.store(link, Ordering::Release);
 }
 
-/// Makes a socket with the number of the fresh one at `fd`, where the process may have no other. TCP needs none to connect, so this
-/// must not fail for want of one.
-fn in_place(fd: i32, make: impl Fn() -> Result<i32, i32>) -> Result<i32, i32> {
+/// Makes a socket with the number of the fresh one at `fd`, where the process may have no other number. TCP needs no
+/// further number to connect, so this must not fail for want of one.
+fn make_in_place(fd: i32, make: impl Fn() -> Result<i32, i32>) -> Result<i32, i32> {
     sys::close(fd);
     let made = make();
     if made.is_err() {
-        // Another thread of the program took the number: it stays open, if that can be.
+        // Another thread of the program took the number: it is kept open, if possible.
         if let Some(template) = template()
             && let Ok(again) = sys::duplicate(template, fd, false)
             && again != fd
@@ -268,11 +269,11 @@ fn in_place(fd: i32, make: impl Fn() -> Result<i32, i32>) -> Result<i32, i32> {
     made
 }
 
-/// Before the kernel does something with a socket that only a real TCP socket can: a fresh one
-/// becomes one. The socket as it is then, or none where it is not ours.
+/// Called before the kernel does something with a socket that only a real TCP socket can: a fresh one becomes one.
+/// Returns the socket afterwards, or none where the library has none.
 ///
 /// # Errors
-/// Why no socket could be made: nothing may be done then.
+/// Why no socket could be made: then the call must fail.
 pub fn before_kernel_use(fd: i32) -> Result<Option<Socket>, i32> {
     match socket::of(fd) {
         Some(socket) if socket.word.kind() == Kind::Fresh => {
@@ -286,8 +287,8 @@ pub fn before_kernel_use(fd: i32) -> Result<Option<Socket>, i32> {
     }
 }
 
-/// Before `shutdown` of a socket that is not connected. The kernel says so and shuts it all the same: what it is connected to later is
-/// the kernel's, which knows.
+/// Called before `shutdown` of an unconnected socket. The kernel returns an error and shuts it all the same. A later
+/// connection of it is the kernel's, which knows of the shutdown.
 ///
 /// # Errors
 /// As [`before_kernel_use`].
@@ -295,7 +296,7 @@ pub fn before_shutdown(fd: i32) -> Result<(), i32> {
     match before_kernel_use(fd)? {
         Some(socket)
             if socket.word.kind() == Kind::Kernel
-                && !socket.has(status::KERNEL_CONNECTED | status::HANDED) =>
+                && !socket.has(status::KERNEL_CONNECTED | status::HANDED_OVER) =>
         {
             socket.falls_back(Reason::Unsupported);
         }
@@ -304,8 +305,7 @@ pub fn before_shutdown(fd: i32) -> Result<(), i32> {
     Ok(())
 }
 
-/// A fresh socket becomes the kernel's for good, before it is used in a way that only the kernel
-/// knows.
+/// Turns a fresh socket into the kernel's for good, before a use that only the kernel knows.
 ///
 /// # Errors
 /// As [`before_kernel_use`].
@@ -320,19 +320,18 @@ pub fn to_kernel(fd: i32, reason: Reason) -> Result<(), i32> {
     }
 }
 
-/// Before a fork, while other threads go on, or while there are numbers for it: sockets that are not used yet are the kernel's from now
-/// on.
-pub fn make_real() {
+/// Before a fork, while other threads go on, or while there are numbers for it: turns fresh sockets into the kernel's.
+pub fn materialise_all() {
     let mut fresh = Vec::new();
     table::for_each(|fd, word| fresh.extend((word.kind() == Kind::Fresh).then_some(fd)));
     deferred::announce_all();
     for fd in fresh {
-        // Where none can be made, each process has a socket of its own.
+        // Where that fails, each process has a socket of its own.
         let _ = before_kernel_use(fd);
     }
 }
 
-/// Before a fork: a kernel socket that both processes will have stays the kernel's, whoever connects it.
+/// Before a fork: a kernel socket that both processes will have stays the kernel's, whichever connects it.
 pub fn before_fork() {
     table::for_each(|_, word| {
         if word.kind() == Kind::Kernel
@@ -343,13 +342,13 @@ pub fn before_fork() {
     });
 }
 
-/// Whether other numbers, or other processes, have the same socket: what one of them is connected to, all are.
+/// Whether other numbers, or other processes, have the same socket: a connect of one of them connects all.
 fn is_shared(socket: &Socket) -> bool {
     socket.word.kind() == Kind::Kernel
         && (socket.has(status::SHARED) || socket.local.descriptors.load(Ordering::Acquire) > 1)
 }
 
-/// A descriptor of the library has moved.
+/// Notes that a descriptor of the library has a new number.
 pub fn relocate(from: i32, to: i32) {
     let exchange = |word: &AtomicI32, from, to| {
         let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Connections that take time: the daemon's relay says when the other side has taken them up, or why
-//! it will not. What the program sees meanwhile is what TCP shows between SYN and its answer.
+//! Connects that take time: the daemon's relay reports that the other side has accepted the connection, or refuses it.
+//! Until then the program sees what TCP shows between SYN and its answer.
 
 use core::sync::atomic::Ordering;
 
@@ -12,32 +12,32 @@ use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
 use crate::waiting::{epoll, wait};
 
-/// What becomes of a connect that the relay refuses.
+/// Handles a connect that the relay refuses: the kernel carries it on, or it fails.
 pub fn carry_on_or_fail(lane: &Lane) -> Progress {
-    let error = lane.refusal();
+    let error = lane.refusal_error();
     if refused_connects::may_carry(&lane.socket, error) && refused_connects::note(lane) {
-        return Progress::Waits;
+        return Progress::Pending;
     }
     lane.fail_with(error);
     Progress::Failed
 }
 
 impl Lane {
-    /// The connect fails.
+    /// Fails the connect.
     pub(super) fn fail_with(&self, error: i32) {
-        // The error stands before the mark that makes others look for it.
+        // The error is stored before the bits that make others look for it.
         self.socket.entry.error.store(error, Ordering::Relaxed);
         self.socket.mark(status::REFUSED | status::RESET);
         self.socket.unmark(status::PENDING);
     }
 
-    /// The same for who waits in `connect`, and goes to the kernel himself.
-    fn is_undecided(&self) -> bool {
-        self.decided() == Progress::Waits
+    /// Whether the relay has not answered, for a thread that waits in `connect` and falls back to the kernel itself.
+    fn is_unanswered(&self) -> bool {
+        self.relay_answer() == Progress::Pending
     }
 }
 
-/// The program waits for a connect that was begun.
+/// Waits for a connect that was begun.
 ///
 /// # Errors
 /// As `connect`.
@@ -46,22 +46,22 @@ pub fn wait_connected(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     };
     loop {
-        match lane.decided() {
+        match lane.relay_answer() {
             Progress::Connected => {
                 socket.unmark(status::CONNECTING);
                 return Ok(());
             }
             Progress::Failed => {
                 if socket.has(status::PENDING) {
-                    lane.fail_with(lane.refusal());
+                    lane.fail_with(lane.refusal_error());
                 }
                 return Err(fail(fd, socket));
             }
-            Progress::Waits => {}
+            Progress::Pending => {}
         }
-        let slept = wait::sleep_on(&mut lane, bits::SPACE, |lane| !lane.is_undecided());
+        let slept = wait::sleep_on(&mut lane, bits::SPACE, |lane| !lane.is_unanswered());
         if let Err(error) = slept {
-            // It goes on without the caller.
+            // It continues without the caller.
             socket.mark(status::CONNECTING);
             return Err(if error == libc::EAGAIN {
                 libc::EINPROGRESS
@@ -82,8 +82,8 @@ pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
     let progress = Lane::of(*socket, fd).map_or(Progress::Connected, |lane| lane.progress());
     match progress {
-        Progress::Waits if socket.has(status::NONBLOCKING) => Err(libc::EALREADY),
-        Progress::Waits => wait_connected(fd, socket).map_err(|error| match error {
+        Progress::Pending if socket.has(status::NONBLOCKING) => Err(libc::EALREADY),
+        Progress::Pending => wait_connected(fd, socket).map_err(|error| match error {
             libc::EINPROGRESS => libc::EALREADY,
             error => error,
         }),
@@ -93,12 +93,12 @@ pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
             socket.unmark(status::CONNECTING);
             let over = || {
                 Lane::of(*socket, fd).is_some_and(|lane| {
-                    lane.look_for_peer();
+                    lane.check_peer_now();
                     lane.is_over()
                 })
             };
             if first && over() {
-                // It ended before the program was told that it is there.
+                // The connection ended before its establishment was reported.
                 socket
                     .entry
                     .error
@@ -110,7 +110,7 @@ pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
 }
 
-/// `shutdown` of a socket whose connect is under way takes it back.
+/// `shutdown` of a socket whose connect is under way abandons the connect.
 pub fn abandon(lane: &Lane) {
     let socket = lane.socket;
     socket
@@ -126,10 +126,10 @@ pub fn abandon(lane: &Lane) {
     epoll::changed(&socket, None);
 }
 
-/// `connect` tells the error, and leaves a socket that can be connected anew.
+/// Returns the error of a failed `connect`, and leaves a socket that can be connected again.
 fn fail(fd: i32, socket: &Socket) -> i32 {
     let error = socket.entry.error.swap(0, Ordering::AcqRel);
-    // Without a descriptor for the new socket it stays the one that failed.
+    // Without a number for the new socket the failed one stays.
     let _ = after_failure(fd, socket);
     if error == 0 {
         libc::ECONNABORTED

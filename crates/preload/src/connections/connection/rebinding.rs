@@ -1,4 +1,4 @@
-//! `bind` of a connected socket, which has an address already: what is wrong with the new one counts for more than that.
+//! `bind` of a connected socket, which already has an address: an error of the new address goes before that.
 
 use core::sync::atomic::Ordering;
 
@@ -6,14 +6,15 @@ use libc::{c_int, sockaddr, socklen_t};
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::link::Role;
 
-use super::dealt_port;
+use super::ephemeral_port;
 use crate::descriptors::{attach, limits, names, ports};
 use crate::ground::sys;
 use crate::sockets::lane::Lane;
 use crate::sockets::options;
 
-/// Asks the kernel, of a socket that is bound too. One that is over and had its port from the kernel, also by a `bind` to port 0, has
-/// given that back, and can be bound anew, once; it can not be used for anything else.
+/// Asks the kernel, with a socket that is bound, too. A socket whose connection is over and whose port the kernel
+/// chose, also by a `bind` to port 0, has lost that port, and can be bound once more; it can not be used for anything
+/// else.
 ///
 /// # Errors
 /// As `bind`.
@@ -21,7 +22,7 @@ use crate::sockets::options;
 /// # Safety
 /// The program gave `address` to be read, with `length` bytes.
 pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
-    lane.look_for_peer();
+    lane.check_peer_now();
     let (entry, local) = (lane.socket.entry, lane.socket.local);
     let own = entry.local.load();
     let (family, anywhere) = if own.family == INET6 {
@@ -32,14 +33,14 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
     let made = limits::stream_socket(family)?;
     let is_free = lane.is_over() && !options::keeps_port(&lane.socket);
     let former = local.reserve.load(Ordering::Relaxed);
-    let port = dealt_port(&lane.socket, former);
+    let port = ephemeral_port(&lane.socket, former);
     if is_free && former > 0 {
         local.reserve.store(0, Ordering::Relaxed);
         attach::close_internal(former - 1);
     }
     options::replay(&lane.socket, made);
     let (name, size) = names::to_sockaddr(&anywhere);
-    // SAFETY: the kernel reads the caller's address, and one of ours.
+    // SAFETY: the kernel reads the caller's address, and a local one.
     let bound = unsafe {
         if !is_free {
             let size = socklen_t::try_from(size).unwrap_or(0);
@@ -54,17 +55,17 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
             ports::give(port, entry.process.load(Ordering::Relaxed));
         }
         entry.local.store(&name);
-        // No way leads to the former peer any more.
+        // The former peer is no longer known.
         entry.peer.store(&Address::default());
         local.reserve.store(kept + 1, Ordering::Relaxed);
         return Ok(());
     }
     sys::close(made);
     if is_free && bound == Err(libc::EADDRINUSE) {
-        // What it took first, and lost again.
+        // It took the former port first, and lost it again.
         entry.local.store(&own.unnamed());
     }
-    // It has an address already, also where an option lets the one that was asked be bound once more.
+    // It already has an address, also where an option allows a second bind to the requested one.
     bound.and(Err(libc::EINVAL))
 }
 

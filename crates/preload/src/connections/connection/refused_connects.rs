@@ -1,5 +1,5 @@
-//! Connects that the daemons have refused and the kernel may carry on: found out under whatever locks, noted here, and carried on by
-//! `carried` when those are given back.
+//! Connects that the daemons have refused and the kernel may carry on: a refusal is found under various locks and noted
+//! here, and `carry_noted` carries the connects on when the locks are released.
 
 use core::sync::atomic::Ordering;
 
@@ -8,14 +8,15 @@ use crate::descriptors::table::Word;
 use crate::ground::lock::Lock;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{Socket, status};
-use crate::waiting::housekeeping::NOTED;
+use crate::waiting::housekeeping::NOTED_CONNECTS;
 
-/// Their words, and a descriptor of each.
+/// The words of the sockets, each with a descriptor.
 static WORDS: Lock<Vec<(Word, i32)>> = Lock::new(Vec::new());
 
-/// Whether the kernel shall try what the daemons refuse with `error`: what is known of the listener is old, the other host does not want
-/// the connection on a channel, or a daemon can not have it. Where the other host does not answer, or its program has ended the
-/// connection, the kernel would say the same. An interrupted call is none that was refused.
+/// Whether the kernel shall try a connect that the daemons refuse with `error`: the knowledge of the listener is
+/// outdated, the other host refuses the connection on a channel, or a daemon has no room for it. Where the other host
+/// does not answer, or its program has ended the connection, the kernel would return the same. An interrupted call was
+/// not refused.
 pub(super) fn is_for_kernel(error: i32) -> bool {
     let is_tried = matches!(
         error,
@@ -30,8 +31,8 @@ pub(super) fn is_for_kernel(error: i32) -> bool {
     is_tried && !gateway::is_used()
 }
 
-/// Whether it can be carried on behind the program's descriptor: where other processes have the socket too, it can not be replaced
-/// for them.
+/// Whether it can be carried on behind the program's descriptor: a socket that other processes have, too, can not be
+/// replaced for them.
 pub(super) fn may_carry(socket: &Socket, error: i32) -> bool {
     is_for_kernel(error)
         && socket.has(status::NONBLOCKING)
@@ -39,7 +40,7 @@ pub(super) fn may_carry(socket: &Socket, error: i32) -> bool {
         && socket.entry.references.load(Ordering::Relaxed) <= 1
 }
 
-/// Notes a socket that is to be carried on. False where it can not be noted now.
+/// Notes a socket that is to be carried on. False where that is impossible now.
 pub(super) fn note(lane: &Lane) -> bool {
     let Some(mut words) = WORDS.lock() else {
         return false;
@@ -47,19 +48,19 @@ pub(super) fn note(lane: &Lane) -> bool {
     let word = lane.socket.word;
     if !words.iter().any(|(known, _)| *known == word) {
         words.push((word, lane.fd));
-        NOTED.store(words.len(), Ordering::Relaxed);
+        NOTED_CONNECTS.store(words.len(), Ordering::Relaxed);
     }
     true
 }
 
-/// Takes all that were noted. `None` where another thread holds the list.
+/// Takes all noted sockets. `None` where another thread holds the list.
 pub(super) fn take() -> Option<Vec<(Word, i32)>> {
     let mut words = WORDS.lock()?;
-    NOTED.store(0, Ordering::Relaxed);
+    NOTED_CONNECTS.store(0, Ordering::Relaxed);
     Some(core::mem::take(&mut *words))
 }
 
-/// In a forked child nobody holds the lock.
+/// In a forked child, where another thread that held the lock does not exist.
 pub fn reset_in_child() {
     WORDS.reset();
 }

@@ -18,7 +18,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         return Ok(());
     }
     if socket.has(status::PUMPED) {
-        lane.meet_pump();
+        lane.wait_for_pump();
     }
     let (shut, said) = match how {
         libc::SHUT_RD => (status::SHUT_READ, side_flags::SHUT_READ),
@@ -28,9 +28,9 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
             side_flags::SHUT_READ | side_flags::FIN,
         ),
     };
-    // Whatever it comes to, TCP wakes who watches the socket.
+    // In any case TCP wakes the watchers of the socket.
     socket.local.news.fetch_add(1, Ordering::Relaxed);
-    lane.look_for_peer();
+    lane.check_peer_now();
     if lane.is_over() {
         if socket.has(status::CONNECTING) {
             socket.unmark(status::CONNECTING);
@@ -44,15 +44,15 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         return Err(libc::ENOTCONN);
     }
     let reads = !socket.has(status::SHUT_READ) && shut & status::SHUT_READ == 0;
-    let meets = !reads && said & side_flags::FIN != 0 && lane.end_lets_go();
+    let meets = !reads && said & side_flags::FIN != 0 && lane.end_releases_held();
     let said = if meets {
         said | side_flags::RESET
     } else {
         said
     };
     if meets {
-        // The end brings bytes that nobody reads: both sides are reset.
-        lane.break_pipe();
+        // The end releases bytes that this side no longer reads: both sides are reset.
+        lane.publish_broken_pipe();
         let error = libc::ECONNRESET;
         socket.entry.error.store(error, Ordering::Relaxed);
         socket.mark(status::LEFT_ERROR);
@@ -63,11 +63,11 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     let held = lock::acquire(&socket.entry.transmit.lock);
     if socket.is(lane.fd) {
         if said & side_flags::FIN != 0 && socket.has(status::HOLDS) {
-            lane.hold_nothing();
+            lane.clear_hold();
         }
-        // Release: the tail that is final stands before FIN.
+        // Release: the final tail is stored before FIN.
         let before = lane.own().flags.fetch_or(said, Ordering::AcqRel);
-        // That this end reads no more is news to who waits for room in it, once no byte comes from it.
+        // A writer that waits for room is notified that this side no longer reads, once this side sends no more bytes.
         if (before | said) & side_flags::FIN != 0 {
             lane.announce_flags();
         }
@@ -75,7 +75,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if held {
         lock::release(&socket.entry.transmit.lock);
     }
-    // Whoever of this program sleeps on the anchor must see it. A reader that sleeps has nothing to learn of SHUT_WR.
+    // Threads of this program that sleep on the anchor must see it. SHUT_WR does not concern a sleeping reader.
     let sleepers = socket.entry.receive.sleepers.load(Ordering::Acquire);
     let concerned = if how == libc::SHUT_WR {
         sleepers >= lane::WRITER
@@ -83,7 +83,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
     };
     if concerned {
-        lane.rouse();
+        lane.wake_sleepers();
     }
     epoll::changed(&socket, None);
     Ok(())

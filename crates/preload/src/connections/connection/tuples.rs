@@ -1,5 +1,5 @@
-//! Which addresses the virtual connections of this process have. The kernel refuses what is taken already, and can not see them. Of
-//! other processes nothing is known.
+//! The address pairs of this process's virtual connections: the kernel, which refuses pairs in use, can not see them.
+//! Those of other processes are not known.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::sockets::lane::Lane;
 use crate::sockets::options;
 use crate::sockets::socket::{self, Socket};
 
-/// Whether any connection of this process that is not over is `wanted`.
+/// Whether any live connection of this process is `wanted`.
 fn any(wanted: impl Fn(&Socket, Role) -> bool) -> bool {
     let mut found = false;
     table::for_each(|fd, word| {
@@ -27,7 +27,7 @@ fn any(wanted: impl Fn(&Socket, Role) -> bool) -> bool {
     found
 }
 
-/// Whether there is a connection to `peer` from what `fd` is bound to.
+/// Whether there is a connection to `peer` from the address that `fd` is bound to.
 pub fn is_taken(fd: i32, peer: &Address) -> bool {
     let Some(bound) = names::kernel_address(fd, false).filter(|bound| bound.port != 0) else {
         return false;
@@ -42,8 +42,8 @@ pub fn is_taken(fd: i32, peer: &Address) -> bool {
     })
 }
 
-/// Whether a connection is in the way of a socket that is about to be bound to `wanted`, begun or accepted. One whose address the program
-/// itself bound is known to the kernel.
+/// Whether a connection of either side prevents a bind of a socket to `wanted`. The kernel itself knows a connection
+/// whose address the program has bound.
 pub fn is_in_use(wanted: &Address, binds: &Socket, only_v6: bool) -> bool {
     wanted.port != 0
         && any(|socket, _| {
@@ -55,7 +55,7 @@ pub fn is_in_use(wanted: &Address, binds: &Socket, only_v6: bool) -> bool {
         })
 }
 
-/// Whether who is bound to `bound` gets what comes for `local`, too.
+/// Whether a socket bound to `bound` also gets connections to `local`.
 fn covers(bound: &Address, local: &Address, only_v6: bool) -> bool {
     let (plain, local) = (bound.unmapped(), local.unmapped());
     if bound.is_wildcard() {

@@ -1,4 +1,4 @@
-//! Bytes that are held back: `MSG_MORE` and `TCP_CORK` on the sender's side, and what a reader sees of them.
+//! Bytes that are held back: `MSG_MORE` and `TCP_CORK` on the sender's side, and the reader's view of them.
 //!
 //! ```text
 //!  send(MSG_MORE) -> held -> tail -> wake: the reader learns until when at most
@@ -12,15 +12,15 @@ use netchannel_abi::link::side_flags;
 use netchannel_abi::program::RELAY;
 use netchannel_ring::held::{self, Answer};
 
-use super::manner::Going;
-use super::manner::PIECE;
+use super::modes::Announcement;
+use super::modes::PIECE;
 use super::{Lane, Stop, Urgent};
 use crate::descriptors::table::Kind;
 use crate::ground::{clock, lock};
 use crate::sockets::socket;
 use crate::sockets::socket::{Socket, status};
 
-/// The clock that says when bytes are there in any case.
+/// The clock of the time at which held-back bytes become visible.
 fn milliseconds() -> u64 {
     clock::nanoseconds() / 1_000_000
 }
@@ -30,14 +30,14 @@ fn is_corked(socket: &Socket) -> bool {
 }
 
 impl Lane {
-    /// What of `tail` is to be seen, the peer having said `word` of what it holds back.
+    /// The part of `tail` that is visible, where the peer's word for held-back bytes is `word`.
     #[cold]
     #[inline(never)]
-    pub(super) fn seen_of(&self, tail: u64, word: u64) -> u64 {
+    pub(super) fn visible_tail(&self, tail: u64, word: u64) -> u64 {
         let is_there = held::left(word, milliseconds()) == 0
             || self.socket.has(status::PEER_GONE)
-            || held::is_answered(word, self.has_sent());
-        // What is held back goes with a connection that is reset.
+            || held::is_answered(word, self.sent_visibly());
+        // A reset discards held-back bytes with the connection.
         if is_there && !self.is_reset() {
             return tail;
         }
@@ -45,17 +45,17 @@ impl Lane {
         held::before(word, own, tail)
     }
 
-    /// For how many nanoseconds bytes that have come may be held back still; `None` where none are.
+    /// Nanoseconds for which bytes that have come may still be held back; `None` where none are.
     #[inline]
-    pub fn held_for(&self) -> Option<i64> {
+    pub fn hold_remaining(&self) -> Option<i64> {
         match held::look(&self.peer().held) {
             0 => None,
-            word => self.held_by(word),
+            word => self.remaining_hold(word),
         }
     }
 
     #[cold]
-    fn held_by(&self, word: u64) -> Option<i64> {
+    fn remaining_hold(&self, word: u64) -> Option<i64> {
         let peer = self.peer();
         // The generation before the words that it guards. Acquire: pairs with the release in `reset_side`.
         if peer.generation.load(Ordering::Acquire) != self.generation
@@ -67,27 +67,27 @@ impl Lane {
         let tail = peer.tail.load(Ordering::Acquire);
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
         let left = i64::try_from(held::left(word, milliseconds())).ok()?;
-        let holds = left > 0 && !held::is_answered(word, self.has_sent());
+        let holds = left > 0 && !held::is_answered(word, self.sent_visibly());
         (holds && tail != own && held::before(word, own, tail) != tail).then_some(left * 1_000_000)
     }
 
-    /// How much the peer has of what this side has sent, its end included.
-    fn has_sent(&self) -> u64 {
+    /// The sequence up to which the peer can see this side's stream, its end included.
+    fn sent_visibly(&self) -> u64 {
         let sent = self.socket.entry.transmit.own.load(Ordering::Relaxed);
         let end = u64::from(self.socket.has(status::SHUT_WRITE));
-        sent.wrapping_sub(self.holds_back()).wrapping_add(end)
+        sent.wrapping_sub(self.held_count()).wrapping_add(end)
     }
 
-    /// Whether `word`, by which this side holds bytes back, holds any still.
+    /// Whether `word`, by which this side holds bytes back, still holds any.
     fn is_held(&self, word: u64, now: u64) -> bool {
         self.socket.has(status::HOLDS)
             && held::left(word, now) > 0
-            && !held::is_answered(word, self.peer_has_sent())
+            && !held::is_answered(word, self.peer_sent_visibly())
     }
 
-    /// How much of what the peer has sent is here. What it holds back is not, whatever this side has sent since: else each side's hold
-    /// would depend on the other's.
-    fn peer_has_sent(&self) -> u64 {
+    /// The sequence up to which the peer's stream is visible here. The peer's held-back bytes do not count, whatever
+    /// this side has sent since: otherwise each side's hold would depend on the other's.
+    fn peer_sent_visibly(&self) -> u64 {
         let peer = self.peer();
         // The generation before the words that it guards. Acquire: pairs with the release in `reset_side`.
         if peer.generation.load(Ordering::Acquire) != self.generation {
@@ -110,8 +110,8 @@ impl Lane {
         self.link.listener == RELAY || self.link.relayed.load(Ordering::Relaxed)
     }
 
-    /// Bytes of this side that are held back.
-    pub fn holds_back(&self) -> u64 {
+    /// Number of bytes that this side holds back.
+    pub fn held_count(&self) -> u64 {
         let entry = self.socket.entry;
         let word = entry.held.load(Ordering::Relaxed);
         if !self.is_held(word, milliseconds()) {
@@ -126,39 +126,41 @@ impl Lane {
         self.is_held(word, milliseconds()) && count < PIECE
     }
 
-    /// Whether bytes are held back, and the peer has said nothing since.
-    fn holds_in_silence(&self) -> bool {
+    /// Whether bytes are held back, and the peer has sent nothing since.
+    fn holds_unanswered(&self) -> bool {
         let entry = self.socket.entry;
         let word = entry.held.load(Ordering::Relaxed);
         let count = held::count(word, entry.transmit.own.load(Ordering::Relaxed));
-        let heard = self.socket.local.heard.load(Ordering::Relaxed);
+        let arrived_at_hold = self.socket.local.arrived_at_hold.load(Ordering::Relaxed);
         let holds = self.socket.has(status::HOLDS) && held::left(word, milliseconds()) > 0;
-        holds && count > 0 && heard == self.peer_tail()
+        holds && count > 0 && arrived_at_hold == self.peer_tail()
     }
 
-    /// Whether the end of this side would let go bytes that the peer holds back: they meet a reset, where nobody reads any more.
+    /// Whether the end of this side would release bytes that the peer holds back: they meet a reset, since this side no
+    /// longer reads.
     #[cold]
-    pub fn end_lets_go(&self) -> bool {
+    pub fn end_releases_held(&self) -> bool {
         let word = held::look(&self.peer().held);
         held::waits_for_answer(word)
             && !self.socket.has(status::SHUT_WRITE)
-            && self.held_for().is_some()
+            && self.hold_remaining().is_some()
     }
 
-    /// Whether the end of a peer that was killed has let go what was held back, which then met a reset. Who ends by himself says so.
+    /// Whether the end of a killed peer has released held-back bytes, which then met a reset. A peer that ends by
+    /// itself reports it.
     #[cold]
-    pub(super) fn has_lost_what_it_held(&self) -> bool {
+    pub(super) fn has_lost_held_bytes(&self) -> bool {
         let entry = self.socket.entry;
         let word = entry.held.load(Ordering::Relaxed);
         let held = held::count(word, entry.transmit.own.load(Ordering::Relaxed));
         self.socket.has(status::PEER_GONE)
             && self.peer_flags() & side_flags::FIN == 0
-            && self.holds_in_silence()
+            && self.holds_unanswered()
             && !self.would_hold(0)
             && self.unread_by_peer() <= held
     }
 
-    /// As [`Self::send`], where `more` is to come.
+    /// As [`Self::send`], with `MSG_MORE`.
     ///
     /// # Safety
     /// As [`Self::send`].
@@ -174,7 +176,7 @@ impl Lane {
         self.while_sending(|| unsafe { self.send_holding(from, length, whole, true) })
     }
 
-    /// Sends where bytes are held back, or are to be. Under the lock of sending.
+    /// Sends where bytes are held back, or are to be. The caller holds the transmit lock.
     ///
     /// # Safety
     /// As [`Self::send`].
@@ -191,11 +193,12 @@ impl Lane {
         let corked = is_corked(&self.socket);
         if length == 0 || !more && !corked {
             // SAFETY: the caller's promise.
-            let sent =
-                unsafe { self.send_locked(from, length, whole, Urgent::None, Going::WithAll) };
+            let sent = unsafe {
+                self.send_locked(from, length, whole, Urgent::None, Announcement::ReleaseHeld)
+            };
             if length > 0 && !matches!(sent, Err(Stop::Error(_))) {
-                // Also where there was no room, but not where nothing goes any more.
-                self.let_go();
+                // Also where there was no room, but not where the connection is over.
+                self.release_held();
             }
             return sent;
         }
@@ -204,80 +207,81 @@ impl Lane {
         let answer = if corked {
             Answer::Corked
         } else {
-            Answer::LetsGo(self.peer_has_sent())
+            Answer::LetsGo(self.peer_sent_visibly())
         };
         if !goes_on {
             let from = entry.transmit.own.load(Ordering::Relaxed);
-            self.hold(held::word(from, answer, now));
+            self.set_hold(held::word(from, answer, now));
         }
         // The daemon sends a packet to another host as soon as it is full.
-        let going = if goes_on && !self.is_relayed() {
-            // Whoever sleeps knows until when.
-            Going::Quietly
+        let announcement = if goes_on && !self.is_relayed() {
+            // A sleeping reader knows the time.
+            Announcement::Deferred
         } else {
-            Going::AtOnce
+            Announcement::AtOnce
         };
         // SAFETY: the caller's promise.
-        let sent = unsafe { self.send_locked(from, length, whole, Urgent::None, going) };
-        if going == Going::Quietly
+        let sent = unsafe { self.send_locked(from, length, whole, Urgent::None, announcement) };
+        if announcement == Announcement::Deferred
             && held::left(entry.held.load(Ordering::Relaxed), milliseconds()) == 0
         {
-            // Its time came meanwhile, and whoever slept until then may have looked already.
+            // The hold has expired meanwhile, and a reader that slept until then may already have looked.
             self.announce_data();
         }
         let tail = entry.transmit.own.load(Ordering::Relaxed);
         let count = held::count(entry.held.load(Ordering::Relaxed), tail);
         let fits = sent == Ok(length) && self.is_writable();
         if !fits || count == 0 || count >= PIECE && (!corked || count.is_multiple_of(PIECE)) {
-            self.let_go();
+            self.release_held();
         } else if count >= PIECE {
-            self.hold(held::word(tail - count % PIECE, answer, now));
+            self.set_hold(held::word(tail - count % PIECE, answer, now));
             self.announce_data();
         }
         sent
     }
 
-    fn hold(&self, word: u64) {
+    fn set_hold(&self, word: u64) {
         self.socket.mark(status::HOLDS);
-        let heard = &self.socket.local.heard;
-        heard.store(self.peer_tail(), Ordering::Relaxed);
+        let arrived_at_hold = &self.socket.local.arrived_at_hold;
+        arrived_at_hold.store(self.peer_tail(), Ordering::Relaxed);
         self.socket.entry.held.store(word, Ordering::Relaxed);
         held::tell(&self.own().held, word);
     }
 
-    /// With what is published next, or said, nothing is held back any more; the caller wakes the peer. Under the lock of sending.
+    /// Ends the hold with the next bytes or flags that are published; the caller wakes the peer. The caller holds the
+    /// transmit lock.
     #[cold]
-    pub fn hold_nothing(&self) {
+    pub fn clear_hold(&self) {
         if self.socket.entry.held.swap(0, Ordering::Relaxed) != 0 {
             held::let_go(&self.own().held);
         }
     }
 
-    /// Lets go what is held back. Under the lock of sending.
+    /// Releases bytes that are held back. The caller holds the transmit lock.
     #[cold]
-    pub fn let_go(&self) {
-        self.hold_nothing();
+    pub fn release_held(&self) {
+        self.clear_hold();
         self.announce_data();
         if !is_corked(&self.socket) {
             self.socket.unmark(status::HOLDS);
         }
     }
 
-    /// As [`Self::let_go`], of a socket that is not closed meanwhile.
+    /// As [`Self::release_held`], takes the transmit lock, and checks that the socket is still open.
     #[cold]
     fn push(&self) {
         let transmit = &self.socket.entry.transmit;
         if lock::acquire(&transmit.lock) {
             if self.socket.is(self.fd) {
-                self.let_go();
+                self.release_held();
             }
             lock::release(&transmit.lock);
         }
     }
 }
 
-/// The program has set `TCP_CORK` or `TCP_NODELAY`, or taken it back.
-pub fn tell_corked(socket: &Socket, fd: i32, name: i32, on: bool) {
+/// Called when the program has set or cleared `TCP_CORK` or `TCP_NODELAY`.
+pub fn note_cork(socket: &Socket, fd: i32, name: i32, on: bool) {
     let corks = name == libc::TCP_CORK;
     if corks && on {
         socket.mark(status::HOLDS);
@@ -290,8 +294,8 @@ pub fn tell_corked(socket: &Socket, fd: i32, name: i32, on: bool) {
     }
 }
 
-/// A connection begins: what was said of it before holds for it.
-pub fn cork_at_start(socket: &Socket) {
+/// Applies `TCP_CORK`, set before the connection, to a connection that begins.
+pub fn apply_cork(socket: &Socket) {
     if is_corked(socket) {
         socket.mark(status::HOLDS);
     }

@@ -1,38 +1,40 @@
-//! A connection that a pump serves for one process while others have it, too. What the pump has given to its program stays in the ring
-//! until it was read; and before another process reads or writes, the pump catches up with what its program has read and written.
+//! A connection that a pump serves for one process while other processes have it, too. Bytes that the pump gives to its
+//! program stay in the ring until the program has read them. Before another process reads or writes, the pump catches
+//! up with what its program has read and written.
 
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::program::SocketEntry;
 
-use super::manner::{Manner, Marks};
+use super::modes::{Marks, ReceiveMode};
 use super::{Lane, Stop};
 use crate::ground::{clock, sys};
 use crate::sockets::socket::{Socket, status};
 
-/// Bytes that were lent, and where they lie.
+/// Bytes that were copied without being taken from the ring, and their sequence.
 #[derive(Clone, Copy)]
-pub struct Lent {
+pub struct LentBytes {
     start: u64,
-    /// How many.
+    /// Number of bytes.
     pub count: usize,
 }
 
-/// Nanoseconds after which it is looked at whether a pump is stopped, or has ended: one that only has no processor is waited for.
+/// Nanoseconds after which the caller checks whether a pump is stopped or has ended: a pump that only lacks a processor
+/// is waited for.
 const PATIENCE: u64 = 50_000_000;
-/// Nanoseconds for which any is waited for: another process may have its number by now.
+/// Longest wait for a pump in nanoseconds: another process may have its number by now.
 const LONGEST: u64 = 10_000_000_000;
-/// Nanoseconds between two words to it: the first may have come while it was about to sleep.
+/// Nanoseconds between two wake-ups of a pump: the first may have come while it was about to sleep.
 const PAUSE: i64 = 100_000;
 
-/// The number of a pump, by which others wake it.
-pub fn begin_pumping(socket: &Socket) {
-    // Release: pairs with the acquire in `meet_pump`.
+/// Publishes the number of the pump, by which others wake it.
+pub fn publish_pump(socket: &Socket) {
+    // Release: pairs with the acquire in `wait_for_pump`.
     socket.entry.pump.store(sys::process(), Ordering::Release);
 }
 
-/// A pump is about to be made, or serves no longer.
-pub fn expect_pump(socket: &Socket, expected: bool) {
+/// Notes that a pump is about to be made, or serves no longer.
+pub fn set_pumped(socket: &Socket, expected: bool) {
     if expected {
         socket.entry.pump.store(0, Ordering::Relaxed);
         socket.entry.waits_for_pump.store(0, Ordering::Relaxed);
@@ -43,25 +45,26 @@ pub fn expect_pump(socket: &Socket, expected: bool) {
     }
 }
 
-/// Says that all was done that others may wait for: `seen` is what [`waiting`] said before.
-pub fn caught_up(entry: &SocketEntry, seen: u32) {
+/// Publishes that the pump has caught up: `seen` is what [`last_waiter`] returned before.
+pub fn publish_caught_up(entry: &SocketEntry, seen: u32) {
     if seen != 0 {
-        // Release: pairs with the acquire in `meet_pump`.
+        // Release: pairs with the acquire in `wait_for_pump`.
         entry.caught_up.store(seen, Ordering::Release);
     }
 }
 
-/// The last of those who wait for the pump.
-pub fn waiting(entry: &SocketEntry) -> u32 {
-    // Acquire: pairs with the release in `meet_pump`: what the program of the pump did before is seen by the calls that follow.
+/// The number of the last process that waits for the pump.
+pub fn last_waiter(entry: &SocketEntry) -> u32 {
+    // Acquire: pairs with the release in `wait_for_pump`: the calls that follow see what the program of the pump did
+    // before.
     entry.waits_for_pump.load(Ordering::Acquire)
 }
 
 impl Lane {
-    /// Before this process reads or writes what a pump serves for another one.
+    /// Waits for the pump before this process reads or writes.
     #[cold]
     #[inline(never)]
-    pub fn meet_pump(&self) {
+    pub fn wait_for_pump(&self) {
         let entry = self.socket.entry;
         if entry.pump.load(Ordering::Acquire) == sys::process() {
             return;
@@ -81,39 +84,39 @@ impl Lane {
         {
             let pump = entry.pump.load(Ordering::Acquire);
             if pump != 0 && !wake(pump) {
-                expect_pump(&self.socket, false);
+                set_pumped(&self.socket, false);
             }
             let waited = clock::nanoseconds().wrapping_sub(begun);
-            if waited > PATIENCE && (waited > LONGEST || !runs(pump)) {
+            if waited > PATIENCE && (waited > LONGEST || !is_running(pump)) {
                 break;
             }
             sys::sleep(PAUSE);
         }
     }
 
-    /// Copies bytes that stay where they are.
+    /// Copies bytes and leaves them in the ring.
     ///
     /// # Errors
     /// As `receive`.
-    pub fn lend(&self, buffer: &mut [u8]) -> Result<Lent, Stop> {
-        let manner = Manner {
+    pub fn lend(&self, buffer: &mut [u8]) -> Result<LentBytes, Stop> {
+        let mode = ReceiveMode {
             peek: true,
-            ..Manner::default()
+            ..ReceiveMode::default()
         };
         let (to, length) = (buffer.as_mut_ptr(), buffer.len());
         self.while_receiving(|| {
             let start = self.socket.entry.receive.own.load(Ordering::Relaxed);
-            // SAFETY: a buffer of ours.
-            let count = unsafe { self.receive_by_marks(to, length, manner, 0, Marks::Unexpected) }?;
-            Ok(Lent { start, count })
+            // SAFETY: the buffer is a slice of the caller.
+            let count = unsafe { self.receive_by_marks(to, length, mode, 0, Marks::Unexpected) }?;
+            Ok(LentBytes { start, count })
         })
     }
 
-    /// Takes what was lent and has been read. What others have read meanwhile is not taken again.
-    pub fn end_loan(&self, lent: &Lent) {
-        let manner = Manner {
+    /// Takes bytes that were lent and that the program has read, unless another process has read meanwhile.
+    pub fn take_lent(&self, lent: &LentBytes) {
+        let mode = ReceiveMode {
             discard: true,
-            ..Manner::default()
+            ..ReceiveMode::default()
         };
         let _ = self.while_receiving(|| {
             let mut left = lent.count;
@@ -122,7 +125,7 @@ impl Lane {
                 let nowhere = core::ptr::null_mut();
                 // SAFETY: nothing is copied.
                 let passed =
-                    unsafe { self.receive_by_marks(nowhere, left, manner, 0, Marks::Unexpected) }?;
+                    unsafe { self.receive_by_marks(nowhere, left, mode, 0, Marks::Unexpected) }?;
                 if passed == 0 {
                     break;
                 }
@@ -133,11 +136,11 @@ impl Lane {
     }
 }
 
-/// Whether a pump goes on as soon as it has a processor: it has not ended, and nobody has stopped it.
-fn runs(pump: u32) -> bool {
+/// Whether a pump continues as soon as it has a processor: it has not ended, and is not stopped.
+fn is_running(pump: u32) -> bool {
     let described = std::fs::read_to_string(format!("/proc/{pump}/stat"));
     let described = described.unwrap_or_default();
-    // The state follows the name, which may contain anything.
+    // The state follows the name, which may contain any character.
     let state = described
         .rsplit(')')
         .next()
@@ -145,10 +148,11 @@ fn runs(pump: u32) -> bool {
     !matches!(state, Some('Z' | 'X' | 'T' | 't'))
 }
 
-/// Interrupts a pump that sleeps. False where there is none. The signal does nothing to who has taken its number since.
+/// Interrupts the sleep of a pump. False where there is none. The signal does no harm to another process that has its
+/// number by now.
 fn wake(pump: u32) -> bool {
     let words = [pump as usize, sys::int(libc::SIGCONT), 0, 0, 0, 0];
     // SAFETY: no pointers.
-    let told = unsafe { sys::raw(libc::SYS_kill, words) };
-    told != Err(libc::ESRCH)
+    let sent = unsafe { sys::raw(libc::SYS_kill, words) };
+    sent != Err(libc::ESRCH)
 }

@@ -1,9 +1,9 @@
-//! The data path of a virtual socket: copies between the program's buffers and the two rings, and
-//! what the other side is told about it. No system call unless the other side sleeps.
+//! The data path of a virtual socket: copies between the program's buffers and the two rings, and notifications of the
+//! other side. No system call unless the other side sleeps.
 
 mod holding;
 mod lending;
-mod manner;
+mod modes;
 mod progress;
 mod receive;
 mod reserved_rings;
@@ -27,12 +27,12 @@ use crate::ground::lock;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::{self, Socket, status};
 
-pub use holding::tell_corked;
-pub use lending::{Lent, begin_pumping, caught_up, expect_pump, waiting};
-pub use manner::{Manner, Urgent};
+pub use holding::note_cork;
+pub use lending::{LentBytes, last_waiter, publish_caught_up, publish_pump, set_pumped};
+pub use modes::{ReceiveMode, Urgent};
 pub use progress::{CARRY_ON, Progress};
-pub use urgent::{flags_at_start, tell_inline};
-pub use wake::{TELL_SETS, WRITER};
+pub use urgent::{flags_at_start, publish_inline};
+pub use wake::{NOTIFY_SETS, WRITER};
 
 /// A connected virtual socket with everything its data path needs, resolved once per call.
 #[derive(Clone, Copy)]
@@ -62,8 +62,8 @@ pub enum Stop {
 /// The largest run that is copied before it is published, so that the other side can begin.
 const STRIDE: u64 = 64 * 1024;
 
-/// What a call returns that met memory which the program does not have, after `done` bytes.
-const fn faulted_after(done: u64) -> Result<usize, Stop> {
+/// The result of a call that met an invalid address of the program after `done` bytes.
+const fn result_of_fault(done: u64) -> Result<usize, Stop> {
     if done > 0 {
         Ok(done as usize)
     } else {
@@ -97,10 +97,10 @@ impl Lane {
         }
     }
 
-    /// What a call fails with that finds another socket under its descriptor: `dissolved` where it is the same one, whose connection
-    /// another thread has taken away meanwhile.
+    /// The error of a call that finds another socket under its descriptor: `dissolved` where it is the same socket,
+    /// whose connection another thread has dissolved meanwhile.
     #[cold]
-    fn lost(&self, dissolved: i32) -> i32 {
+    fn descriptor_error(&self, dissolved: i32) -> i32 {
         let now = socket::of(self.fd);
         let same = now.is_some_and(|now| core::ptr::eq(now.entry, self.socket.entry));
         if same { dissolved } else { libc::EBADF }
@@ -122,7 +122,7 @@ impl Lane {
         self.link.sides(self.slot).1
     }
 
-    /// The peer's flags; none while it has not taken up this connection yet.
+    /// The peer's flags; none while it has not initialised its side for this connection.
     #[inline]
     pub fn peer_flags(&self) -> u32 {
         let peer = self.peer();
@@ -133,31 +133,32 @@ impl Lane {
         peer.flags.load(Ordering::Acquire)
     }
 
-    /// Why the other side refused the connection; only to be asked when it has.
+    /// The errno with which the other side refused the connection; valid only if it did.
     pub fn peer_error(&self) -> u32 {
         self.peer().error.load(Ordering::Relaxed)
     }
 
-    /// What a reset is told as. As with TCP: who had the peer's end before, and had not ended himself, has a broken pipe; whose peer is
-    /// out of reach, a time-out. Who resets says so, and who died without a word had ended where the end stands without a reset.
+    /// The error that reports a reset. As with TCP, a side that had received the peer's end and not ended itself gets a
+    /// broken pipe, and a side whose peer is out of reach gets a time-out. A peer that resets publishes the error. A
+    /// peer that died silently had ended if its flags show an end without a reset.
     pub fn reset_error(&self) -> i32 {
         let ended = self.peer_flags() & (side_flags::FIN | side_flags::RESET) == side_flags::FIN;
         match i32::try_from(self.peer_error()) {
             Ok(error @ (libc::EPIPE | libc::ETIMEDOUT)) => error,
-            _ if ended || self.has_lost_what_it_held() => libc::EPIPE,
+            _ if ended || self.has_lost_held_bytes() => libc::EPIPE,
             _ => libc::ECONNRESET,
         }
     }
 
-    /// Before the reset that this side is about to say: what it is to the peer.
-    pub fn explain_reset(&self) {
+    /// Before this side sets RESET: publishes the error that the reset is to the peer.
+    pub fn publish_reset_error(&self) {
         if self.socket.has(status::SHUT_WRITE) {
-            self.break_pipe();
+            self.publish_broken_pipe();
         }
     }
 
-    /// Before a reset that follows the end of this side: to who has seen that it is a broken pipe.
-    pub fn break_pipe(&self) {
+    /// Before a reset that follows the end of this side: to a peer that has seen the end it is a broken pipe.
+    pub fn publish_broken_pipe(&self) {
         let error = libc::EPIPE.cast_unsigned();
         self.own().error.store(error, Ordering::Relaxed);
     }
@@ -165,15 +166,15 @@ impl Lane {
     #[inline]
     fn peer_tail(&self) -> u64 {
         let peer = self.peer();
-        // The generation first: what is read after it is of this connection, never of the last.
+        // The generation first: the words that are read after it belong to this connection, not to the one before.
         if peer.generation.load(Ordering::Acquire) != self.generation {
             return 0;
         }
-        // Acquire: pairs with the release in `send`, the bytes up to it are there.
+        // Acquire: pairs with the release in `send`, so the bytes up to it are there.
         let tail = peer.tail.load(Ordering::Acquire);
         match held::look(&peer.held) {
             0 => tail,
-            word => self.seen_of(tail, word),
+            word => self.visible_tail(tail, word),
         }
     }
 
@@ -184,39 +185,40 @@ impl Lane {
         if peer.generation.load(Ordering::Acquire) != self.generation {
             return 0;
         }
-        // Acquire: pairs with the release in `receive`, the bytes up to it may be overwritten.
+        // Acquire: pairs with the release in `receive`, so the bytes up to it may be overwritten.
         peer.head.load(Ordering::Acquire)
     }
 
-    /// Whether bytes wait to be read. Only a look.
+    /// Whether there are unread bytes. Takes nothing.
     #[inline]
     pub fn has_bytes(&self) -> bool {
         self.peer_tail() != self.socket.entry.receive.own.load(Ordering::Relaxed)
     }
 
-    /// Bytes the peer has ever sent and does not hold back, by its own word. Only to notice a change.
+    /// Count of visible bytes that the peer has sent so far, according to the peer. Only for noticing a change.
     pub fn arrived(&self) -> u64 {
         self.peer_tail()
     }
 
-    /// Counts wake-ups that bring no bytes: the end of what the peer sends, and each `shutdown` of this process. Only to notice a change.
+    /// Counts wake-ups without bytes: the end of the peer's stream, and each `shutdown` of this process. Only for
+    /// noticing a change.
     pub fn news(&self) -> u32 {
         let ended = u32::from(self.peer_flags() & side_flags::FIN != 0);
         let news = self.socket.local.news.load(Ordering::Relaxed);
         news.wrapping_add(ended)
     }
 
-    /// How often a writer of this process found no room. Only to notice a change.
+    /// How often a writer of this process found no room. Only for noticing a change.
     pub fn times_full(&self) -> u32 {
         self.socket.local.full.load(Ordering::Relaxed)
     }
 
-    /// Whether either side has reset it.
+    /// Whether either side has reset the connection.
     pub fn is_reset(&self) -> bool {
         (self.peer_flags() | self.own().flags.load(Ordering::Relaxed)) & side_flags::RESET != 0
     }
 
-    /// Whether there is no connection any more, as TCP in CLOSED: it was reset, or both sides have ended it.
+    /// Whether the connection is over, as TCP in CLOSED: it was reset, or both sides have ended it.
     pub fn is_over(&self) -> bool {
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
         let flags = self.peer_flags();
@@ -227,7 +229,7 @@ impl Lane {
             || gone && self.ended_by_reset()
     }
 
-    /// Bytes that wait to be read.
+    /// Number of unread bytes.
     pub fn readable(&self) -> u64 {
         let most = 1 << (MOST_RING_LOG2 + 1);
         if let Some(mark) = self.mark() {
@@ -237,54 +239,54 @@ impl Lane {
         self.peer_tail().wrapping_sub(own).min(most)
     }
 
-    /// Whether more than `count` bytes wait, or no more will come.
+    /// Whether there are more than `count` unread bytes, or no more will come.
     pub fn has_more_than(&self, count: u64) -> bool {
-        self.readable() > count + self.hole()
+        self.readable() > count + self.out_of_line()
             || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
             || self
                 .socket
                 .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
     }
 
-    /// Whether no more will come than is there.
-    pub fn brings_no_more(&self) -> bool {
+    /// Whether no more bytes will come than are there.
+    pub fn is_complete(&self) -> bool {
         self.peer_flags() & side_flags::FIN != 0
             || self.socket.has(status::SHUT_READ | status::PEER_GONE)
     }
 
-    /// Bytes sent that the other has not read yet.
+    /// Number of sent bytes that the peer has not read yet.
     pub fn unread_by_peer(&self) -> u64 {
         let own = self.socket.entry.transmit.own.load(Ordering::Relaxed);
         own.wrapping_sub(self.peer_head())
             .min(1 << (MOST_RING_LOG2 + 1))
     }
 
-    /// Whether a reader would not wait: bytes, an end, or an error.
+    /// Whether a reader would not wait: there are bytes, an end, or an error.
     #[inline]
     pub fn is_readable(&self) -> bool {
-        self.has_bytes() && (self.takes_any_byte() || self.reaches_low_water())
+        self.has_bytes() && (self.has_no_low_water() || self.reaches_low_water())
             || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
             || self
                 .socket
                 .has(status::SHUT_READ | status::RESET | status::PEER_GONE | status::FAULT)
     }
 
-    /// Whether one byte, whichever, makes the socket readable.
+    /// Whether any single byte makes the socket readable.
     #[inline]
-    fn takes_any_byte(&self) -> bool {
+    fn has_no_low_water(&self) -> bool {
         self.socket.entry.low_water.load(Ordering::Relaxed) <= 1 && !self.has_mark()
     }
 
-    /// Whether as much is there as makes the socket readable, the urgent byte right here aside.
+    /// Whether there are enough bytes to make the socket readable, not counting an urgent byte at the read position.
     #[cold]
     fn reaches_low_water(&self) -> bool {
         let least = self.socket.entry.low_water.load(Ordering::Relaxed);
-        self.readable() >= u64::from(least.max(1)) + self.hole()
+        self.readable() >= u64::from(least.max(1)) + self.out_of_line()
     }
 
-    /// Whether bytes are there, not enough to make the socket readable, and the peer has room for more.
+    /// Whether there are bytes, but too few to make the socket readable, and the peer has room for more.
     #[inline]
-    pub fn has_too_few(&self) -> bool {
+    pub fn waits_for_low_water(&self) -> bool {
         self.socket.entry.low_water.load(Ordering::Relaxed) > 1 && self.is_below_low_water()
     }
 
@@ -295,8 +297,8 @@ impl Lane {
         self.has_bytes() && !self.has_input() && self.readable() < room
     }
 
-    /// Copies some of the `room` bytes that can go at once, of a call for `call` bytes, and publishes them as they are there: a
-    /// stride, or more with helpers. Returns how many were to be copied, and how many could be.
+    /// Copies some of the `room` bytes that fit at once, of a call for `call` bytes, and publishes them as they are
+    /// copied: one stride, or more with helpers. Returns how many were to be copied, and how many were.
     ///
     /// # Safety
     /// What `transfer` makes of a length may be copied.
@@ -327,10 +329,10 @@ impl Lane {
         (step, copied)
     }
 
-    /// Runs `work` under the lock of one direction. Where another thread has dissolved the connection under the same socket
-    /// meanwhile, the call fails with `dissolved`.
+    /// Runs `work` under the lock of one direction. Where another thread has dissolved the connection of the same
+    /// socket meanwhile, the call fails with `dissolved`.
     #[inline(always)]
-    fn under<R>(
+    fn with_direction_lock<R>(
         &self,
         held: &AtomicU32,
         dissolved: i32,
@@ -342,7 +344,7 @@ impl Lane {
         let result = if self.socket.is(self.fd) {
             work()
         } else {
-            Err(Stop::Error(self.lost(dissolved)))
+            Err(Stop::Error(self.descriptor_error(dissolved)))
         };
         lock::release(held);
         result
@@ -356,13 +358,13 @@ impl Lane {
         Stop::Error(libc::ECONNRESET)
     }
 
-    /// The peer has ended without a word: is that a reset, as TCP would see it? It is when the peer
-    /// had not read everything, had not accepted, or had asked for it.
+    /// The peer has ended silently: whether TCP would see that as a reset. It does when the peer had not read all
+    /// bytes, had not accepted, or had asked for a reset.
     pub fn ended_by_reset(&self) -> bool {
         let flags = self.peer_flags();
         flags & side_flags::CLOSED == 0
-            // What was held back it never had.
-            && (self.unread_by_peer() > self.holds_back()
+            // The peer never had bytes that were held back.
+            && (self.unread_by_peer() > self.held_count()
                 || flags & side_flags::ABORTS != 0
                 || self.link.role == Role::Client && flags & side_flags::ACCEPTED == 0)
     }

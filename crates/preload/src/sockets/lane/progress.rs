@@ -1,4 +1,4 @@
-//! How far a connect has come that takes time: what the relay has said.
+//! The progress of a connect that takes time, as the relay reports it.
 
 use std::sync::OnceLock;
 
@@ -7,25 +7,26 @@ use netchannel_abi::link::side_flags;
 use super::Lane;
 use crate::sockets::socket::status;
 
-/// How far a connect has come.
+/// The progress of a connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The other side has not answered.
-    Waits,
+    Pending,
     /// It is connected, and may have ended since.
     Connected,
-    /// It failed; the error is the socket's until it is told.
+    /// It failed; the error is pending on the socket.
     Failed,
 }
 
-/// What becomes of a connect that the relay refuses: it fails, or the kernel carries it on. Who makes connections registers it.
+/// Decides on a connect that the relay refuses: it fails, or the kernel carries it on. Registered by the module that
+/// makes connections.
 pub static CARRY_ON: OnceLock<fn(&Lane) -> Progress> = OnceLock::new();
 
 impl Lane {
-    /// How far the connect has come. Notes what the relay says. Where the kernel is to carry it on, it is under way.
+    /// The progress of the connect. Notes the relay's answer. A connect that the kernel carries on is under way.
     #[cold]
     pub fn progress(&self) -> Progress {
-        let progress = self.decided();
+        let progress = self.relay_answer();
         if progress != Progress::Failed || !self.socket.has(status::PENDING) {
             return progress;
         }
@@ -34,8 +35,8 @@ impl Lane {
             .map_or(Progress::Failed, |carry_on| carry_on(self))
     }
 
-    /// What the relay has said.
-    pub fn decided(&self) -> Progress {
+    /// The relay's answer.
+    pub fn relay_answer(&self) -> Progress {
         let socket = self.socket;
         if !socket.has(status::PENDING) {
             return if socket.has(status::REFUSED) {
@@ -50,13 +51,13 @@ impl Lane {
             return Progress::Connected;
         }
         if flags & side_flags::RESET == 0 && !socket.has(status::PEER_GONE | status::FAULT) {
-            return Progress::Waits;
+            return Progress::Pending;
         }
         Progress::Failed
     }
 
-    /// Why the relay refuses it. One that ends without a word has taken nothing up.
-    pub fn refusal(&self) -> i32 {
+    /// The error with which the relay refuses the connect. A relay that ends silently has accepted nothing.
+    pub fn refusal_error(&self) -> i32 {
         let refused = self.peer_flags() & side_flags::RESET != 0;
         let said = if refused { self.peer_error() } else { 0 };
         match i32::try_from(said) {
@@ -65,9 +66,9 @@ impl Lane {
         }
     }
 
-    /// Whether the connect is still under way: then nothing can be read or written.
+    /// Whether the connect is still under way: then no bytes can be read or written.
     #[inline]
     pub fn is_connecting(&self) -> bool {
-        self.socket.has(status::PENDING) && self.progress() == Progress::Waits
+        self.socket.has(status::PENDING) && self.progress() == Progress::Pending
     }
 }

@@ -1,4 +1,4 @@
-//! Receiving: copies out of the ring that reading has come to, and what it means that none is there.
+//! Receiving: copies out of the present ring, and what an empty ring means.
 
 use core::sync::atomic::Ordering;
 
@@ -6,24 +6,25 @@ use netchannel_abi::link::{Geometry, Side, side_flags};
 use netchannel_ring::switch::{self, Position};
 use netchannel_shm::split::{Direction, Transfer};
 
-use super::manner::Met;
-use super::manner::{Manner, Marks};
+use super::modes::AtMark;
+use super::modes::{Marks, ReceiveMode};
 use super::progress::Progress;
-use super::{Lane, STRIDE, Stop, faulted_after};
+use super::{Lane, STRIDE, Stop, result_of_fault};
 use crate::sockets::socket::status;
 
-/// Of the flags of the receiving direction: the ring is read by [`LinkEnd::read_apart`](crate::sockets::link::LinkEnd::read_apart).
-const APART: u64 = 1;
+/// In the flags of the receiving direction: the ring is read by
+/// [`LinkEnd::pread_ring`](crate::sockets::link::LinkEnd::read_apart).
+const BY_PREAD: u64 = 1;
 
-/// A ring to read from, and the sequence of the move that led to it.
+/// The ring that is read, and the sequence of the move that led to it.
 #[derive(Clone, Copy)]
-struct View {
+struct ReadRing {
     ring: Geometry,
     adopted: u64,
 }
 
 impl Lane {
-    /// Copies bytes to the program. At the mark of an urgent byte a call that has bytes ends.
+    /// Copies bytes to the program. A call that has bytes ends at the mark of an urgent byte.
     ///
     /// # Safety
     /// `to` is the program's buffer of `length` bytes: writable, or faulting.
@@ -31,19 +32,19 @@ impl Lane {
         &self,
         to: *mut u8,
         length: usize,
-        manner: Manner,
+        mode: ReceiveMode,
     ) -> Result<usize, Stop> {
         self.while_receiving(|| {
-            let skip = match manner.have + manner.offset {
-                skip @ 1.. if manner.peek => skip + self.hole_ahead(),
+            let skip = match mode.already_received + mode.offset {
+                skip @ 1.. if mode.peek => skip + self.peek_skip(),
                 _ => 0,
             };
             // SAFETY: the caller's promise.
-            unsafe { self.receive_locked(to, length, manner, skip, Marks::Unexpected) }
+            unsafe { self.receive_locked(to, length, mode, skip, Marks::Unexpected) }
         })
     }
 
-    /// What lies before `head` was read, without being copied.
+    /// Takes the bytes before `head` without copying them.
     #[cold]
     fn publish_head(&self, head: u64) {
         let receive = &self.socket.entry.receive;
@@ -53,7 +54,7 @@ impl Lane {
         self.announce_space();
     }
 
-    /// As [`Self::receive`], with the lock held: where there is a mark, and for the byte that it stands for.
+    /// As [`Self::receive`], with the lock held: where there is a mark, or for the urgent byte itself.
     ///
     /// # Safety
     /// As [`Self::receive`].
@@ -63,12 +64,12 @@ impl Lane {
         &self,
         to: *mut u8,
         length: usize,
-        manner: Manner,
+        mode: ReceiveMode,
         skip: u64,
         marks: Marks,
     ) -> Result<usize, Stop> {
         // SAFETY: the caller's promise.
-        unsafe { self.receive_locked(to, length, manner, skip, marks) }
+        unsafe { self.receive_locked(to, length, mode, skip, marks) }
     }
 
     /// Runs `work` under the lock of receiving.
@@ -77,31 +78,31 @@ impl Lane {
         &self,
         work: impl FnOnce() -> Result<R, Stop>,
     ) -> Result<R, Stop> {
-        self.under(&self.socket.entry.receive.lock, libc::EPIPE, work)
+        self.with_direction_lock(&self.socket.entry.receive.lock, libc::EPIPE, work)
     }
 
-    /// From `skip` bytes further on than was read.
+    /// Receives from `skip` bytes behind the read position on.
     #[inline(always)]
     unsafe fn receive_locked(
         &self,
         to: *mut u8,
         length: usize,
-        manner: Manner,
+        mode: ReceiveMode,
         skip: u64,
         marks: Marks,
     ) -> Result<usize, Stop> {
-        let Manner {
+        let ReceiveMode {
             peek,
             discard,
-            have,
+            already_received: have,
             ..
-        } = manner;
+        } = mode;
         let receive = &self.socket.entry.receive;
         let own = self.own();
         let start = receive.own.load(Ordering::Relaxed);
         let mut head = start.wrapping_add(skip);
         if self.socket.has(status::FAULT | status::REFUSED) {
-            return Err(self.void(head));
+            return Err(self.result_when_void(head));
         }
         let mut view = self.view();
         if skip > 0 && !self.pass_over(&mut view, start, skip) {
@@ -110,42 +111,42 @@ impl Lane {
         let mut done: u64 = 0;
         let total = length as u64;
         loop {
-            // The flags first: whoever has said FIN says no more.
+            // The flags first: a side that has set FIN writes no more bytes.
             let flags = self.peer_flags();
             let tail = self.peer_tail();
-            // Others may have read meanwhile what a peek over several buffers has passed.
+            // Others may have read meanwhile the bytes that a peek over several buffers has skipped.
             if tail == head || tail.wrapping_sub(start) < skip {
                 if done > 0 {
                     break;
                 }
-                return Err(self.nothing(flags, tail));
+                return Err(self.result_when_empty(flags, tail));
             }
             if total == 0 {
                 break;
             }
-            // Nothing here, though the tail was ahead: the peer takes back what it said.
-            let Some(here @ 1..) = self.follow(&mut view, head, 0) else {
+            // No bytes, although the tail was ahead: the peer has taken back what it published.
+            let Some(here @ 1..) = self.advance(&mut view, head, 0) else {
                 return Err(self.fault());
             };
             let ring = view.ring;
             if !peek {
                 self.adopt(view);
             }
-            // What lies behind the tail is held back.
+            // Bytes behind the visible tail are held back.
             let mut room = here.min(total - done).min(tail.wrapping_sub(head));
             if marks == Marks::Unexpected && self.has_mark_from(head) {
                 if done > 0 {
                     break;
                 }
                 // SAFETY: the caller's promise.
-                return unsafe { self.receive_by_marks(to, length, manner, skip, Marks::Heeded) };
+                return unsafe { self.receive_by_marks(to, length, mode, skip, Marks::Heeded) };
             }
             if marks == Marks::Heeded && self.has_mark_from(head) {
-                match self.meet_mark(head, tail, have > 0 || done > 0) {
-                    Met::Stop if done > 0 => break,
-                    Met::Stop => return Err(Stop::End),
-                    Met::Pass(hole) => {
-                        // One at least: every turn comes further, whatever the peer says.
+                match self.handle_mark(head, tail, have > 0 || done > 0) {
+                    AtMark::Stop if done > 0 => break,
+                    AtMark::Stop => return Err(Stop::End),
+                    AtMark::Skip(hole) => {
+                        // At least one: every turn makes progress, whatever the peer writes.
                         let hole = hole.max(1).min(here);
                         head = head.wrapping_add(hole);
                         if !peek {
@@ -153,10 +154,10 @@ impl Lane {
                         }
                         continue;
                     }
-                    Met::Before(most) => room = room.min(most),
+                    AtMark::UpTo(most) => room = room.min(most),
                 }
             }
-            // By value: what a closure borrows is kept in memory.
+            // By value: a variable that a closure borrows is kept in memory.
             let transfer = move |length| Transfer {
                 region: &self.link.region,
                 ring: ring.offset,
@@ -175,10 +176,10 @@ impl Lane {
             };
             // SAFETY: the caller's promise; what is copied lies within `length`.
             let (step, copied) = unsafe {
-                if self.reads_apart(&view) && !discard {
+                if self.reads_by_pread(&view) && !discard {
                     let step = room.min(STRIDE);
                     let to = to.wrapping_add(done as usize);
-                    let copied = self.link.read_apart(ring, head, to, step);
+                    let copied = self.link.pread_ring(ring, head, to, step);
                     let copied = copied.unwrap_or_else(|| step - transfer(step).copy());
                     if !peek && copied > 0 {
                         publish(copied);
@@ -198,7 +199,7 @@ impl Lane {
             head = head.wrapping_add(copied);
             done += copied;
             if copied < step {
-                return faulted_after(done);
+                return result_of_fault(done);
             }
             if done >= total {
                 break;
@@ -207,13 +208,13 @@ impl Lane {
         Ok(done as usize)
     }
 
-    /// How many bytes a peek passes over.
+    /// Number of bytes that a peek skips.
     pub fn peek_offset(&self) -> u64 {
         let offset = self.socket.entry.peek_offset.load(Ordering::Relaxed);
         u64::try_from(offset).unwrap_or(0)
     }
 
-    /// `SO_PEEK_OFF` follows what was peeked at or read.
+    /// Moves `SO_PEEK_OFF` by the bytes that were peeked at or read.
     #[cold]
     pub fn move_peek_offset(&self, count: usize, peeked: bool) {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
@@ -226,9 +227,9 @@ impl Lane {
         let _ = offset.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
     }
 
-    /// The ring that is read from, as this side has adopted it.
+    /// The ring that is read, as this side has adopted it.
     #[inline]
-    fn view(&self) -> View {
+    fn view(&self) -> ReadRing {
         let receive = &self.socket.entry.receive;
         let word = receive.geometry.load(Ordering::Relaxed);
         let ring = if word == 0 {
@@ -238,13 +239,13 @@ impl Lane {
             Geometry::from_word(word)
         };
         let adopted = receive.switch_sequence.load(Ordering::Relaxed);
-        View { ring, adopted }
+        ReadRing { ring, adopted }
     }
 
-    /// How many bytes from `head` on may be read in one ring, after `view` has moved to the ring
-    /// that holds the byte `skip` further on.
+    /// How many bytes from `head` on may be read in one ring, after `view` has moved to the ring that has the byte
+    /// `skip` further on.
     #[inline(always)]
-    fn follow(&self, view: &mut View, head: u64, skip: u64) -> Option<u64> {
+    fn advance(&self, view: &mut ReadRing, head: u64, skip: u64) -> Option<u64> {
         let (role, index) = (self.link.role.other(), self.index as usize);
         let position = Position {
             head,
@@ -275,32 +276,32 @@ impl Lane {
         }
     }
 
-    /// Moves to the ring that holds the byte `skip` after `start`: for a peek over several buffers.
+    /// Moves to the ring that has the byte `skip` behind `start`: for a peek over several buffers.
     #[cold]
-    fn pass_over(&self, view: &mut View, start: u64, skip: u64) -> bool {
-        self.follow(view, start, skip).is_some()
+    fn pass_over(&self, view: &mut ReadRing, start: u64, skip: u64) -> bool {
+        self.advance(view, start, skip).is_some()
     }
 
-    /// Whether bytes are read without touching the ring they are in.
+    /// Whether bytes are read without touching the memory of their ring.
     #[inline]
-    fn reads_apart(&self, view: &View) -> bool {
+    fn reads_by_pread(&self, view: &ReadRing) -> bool {
         let receive = &self.socket.entry.receive;
-        receive.flags.load(Ordering::Relaxed) & APART != 0
+        receive.flags.load(Ordering::Relaxed) & BY_PREAD != 0
             // A peek has come to a ring that is not adopted yet.
             || receive.switch_sequence.load(Ordering::Relaxed) != view.adopted
     }
 
-    /// Keeps the ring that reading has come to.
+    /// Adopts the ring that reading has come to.
     #[inline]
-    fn adopt(&self, view: View) {
+    fn adopt(&self, view: ReadRing) {
         let receive = &self.socket.entry.receive;
         if receive.switch_sequence.load(Ordering::Relaxed) != view.adopted {
-            let apart = if self.link.may_touch(view.ring) {
+            let flag = if self.link.may_touch(view.ring) {
                 0
             } else {
-                APART
+                BY_PREAD
             };
-            receive.flags.store(apart, Ordering::Relaxed);
+            receive.flags.store(flag, Ordering::Relaxed);
             receive
                 .geometry
                 .store(view.ring.to_word(), Ordering::Relaxed);
@@ -310,7 +311,7 @@ impl Lane {
         }
     }
 
-    fn reset_seen(&self, error: i32) -> Stop {
+    fn report_reset(&self, error: i32) -> Stop {
         if self.socket.mark(status::RESET) == 0 {
             Stop::Error(error)
         } else {
@@ -318,20 +319,20 @@ impl Lane {
         }
     }
 
-    /// Whatever lies in the ring, nothing is to be read: the peer wrote what it may not, or there never was a connection, or is none any
-    /// more.
+    /// The result where no byte may be read, whatever lies in the ring: the peer broke the rules, or there is no
+    /// connection.
     #[cold]
-    fn void(&self, head: u64) -> Stop {
+    fn result_when_void(&self, head: u64) -> Stop {
         if self.socket.has(status::FAULT) {
             Stop::End
         } else {
-            self.nothing(self.peer_flags(), head)
+            self.result_when_empty(self.peer_flags(), head)
         }
     }
 
-    /// The connect failed: that is told once, and `then` it is as after a reset.
+    /// The connect failed: its error is reported once, and `then` afterwards, as after a reset.
     #[cold]
-    pub(super) fn refused(&self, then: Stop) -> Stop {
+    pub(super) fn report_refusal(&self, then: Stop) -> Stop {
         match self.socket.entry.error.swap(0, Ordering::AcqRel) {
             0 => then,
             error => Stop::Error(error),
@@ -348,31 +349,31 @@ impl Lane {
         (error != 0).then_some(error)
     }
 
-    /// No byte is there: wait, or is it the end?
-    fn nothing(&self, flags: u32, tail: u64) -> Stop {
+    /// The result of an empty ring: wait, end, or an error.
+    fn result_when_empty(&self, flags: u32, tail: u64) -> Stop {
         let mut seen = self.socket.entry.status.load(Ordering::Relaxed);
         if seen & (status::PENDING | status::REFUSED) != 0 {
             match self.progress() {
-                Progress::Waits => return Stop::Wait,
+                Progress::Pending => return Stop::Wait,
                 Progress::Failed
                     if seen & (status::DISSOLVED | status::SHUT_READ) == status::DISSOLVED =>
                 {
-                    return self.refused(Stop::Error(libc::ENOTCONN));
+                    return self.report_refusal(Stop::Error(libc::ENOTCONN));
                 }
-                Progress::Failed => return self.refused(Stop::End),
+                Progress::Failed => return self.report_refusal(Stop::End),
                 Progress::Connected => seen &= !status::PENDING,
             }
         }
         if flags & side_flags::RESET != 0 {
             return match self.reset_error() {
-                // The end came before.
+                // The end came before the reset.
                 libc::EPIPE => Stop::End,
-                error => self.reset_seen(error),
+                error => self.report_reset(error),
             };
         }
         if flags & side_flags::FIN == 0 && self.socket.has(status::LEFT_ERROR) {
-            // The end of a peer, also of one that was killed, goes before it.
-            self.look_for_peer();
+            // The end of a peer, also of a killed one, is reported first.
+            self.check_peer_now();
             seen = self.socket.entry.status.load(Ordering::Relaxed);
             let ended = seen & status::PEER_GONE != 0 && !self.ended_by_reset();
             if let Some(error) = (!ended).then(|| self.take_left_error()).flatten() {
@@ -382,8 +383,8 @@ impl Lane {
         if seen & (status::SHUT_READ | status::PEER_GONE) == status::SHUT_READ
             && flags & side_flags::FIN == 0
         {
-            // Who reads no more is told of a reset all the same, and does not wait until it is found.
-            self.look_for_peer();
+            // A side that has shut its reading direction is told of a reset, too, without waiting for it.
+            self.check_peer_now();
             seen = self.socket.entry.status.load(Ordering::Relaxed);
         }
         let gone = seen & status::PEER_GONE != 0 && flags & side_flags::FIN == 0;

@@ -9,30 +9,30 @@ use netchannel_abi::program::RELAY;
 use netchannel_ring::{bytes, switch};
 use netchannel_shm::split::{Direction, Transfer};
 
-use super::manner::PIECE;
-use super::manner::is_shut;
-use super::manner::{CALM_RING_LOG2, Going, Urgent};
+use super::modes::PIECE;
+use super::modes::is_shut;
+use super::modes::{Announcement, GROWTH_LIMIT_LOG2, Urgent};
 use super::progress::Progress;
-use super::{Lane, Stop, faulted_after};
+use super::{Lane, Stop, result_of_fault};
 use crate::ground::lock;
 use crate::sockets::socket::status;
 
-/// The first larger ring: until the reader has come to it there is no other, so it must hold what
+/// Size of the first larger ring. There is no other until the reader has come to it, so it must hold as much as
 /// programs write to TCP before they read.
 const FIRST_RING_LOG2: u32 = 17;
 
-/// Of the socket's own status: what makes a send fail, or wait for its connect.
+/// Bits of the socket's own status with which a send fails, or waits for its connect.
 const REFUSES: u32 =
     status::SHUT_WRITE | status::FAULT | status::RESET | status::PENDING | status::LEFT_ERROR;
-/// What has to be looked at before a send.
+/// Bits of the socket's own status that need a check before a send.
 const ODD_STATUS: u32 = REFUSES | status::PEER_GONE | status::WRITE_MET_CLOSED;
-/// Of the peer's flags: it does not want bytes any more,
+/// Bits of the peer's flags: it takes no more bytes,
 const UNWANTED: u32 = side_flags::CLOSED | side_flags::SHUT_READ;
-/// and what has to be looked at before a send.
+/// and those that need a check before a send.
 const ODD_FLAGS: u32 = UNWANTED | side_flags::RESET;
 
 impl Lane {
-    /// Whether a writer would not wait: a third of the ring is free, or it would fail.
+    /// Whether a writer would not wait: a third of the ring is free, or the write would fail.
     pub fn is_writable(&self) -> bool {
         if self.is_connecting() {
             return false;
@@ -43,7 +43,7 @@ impl Lane {
         }
         let room = self.has_room();
         if is_shut(flags) {
-            self.meet_deaf_peer(room);
+            self.check_shut_peer(room);
         }
         room
     }
@@ -55,7 +55,7 @@ impl Lane {
         used == 0 || size.saturating_sub(used) >= size / 3 || self.may_grow(ring)
     }
 
-    /// Whether at most half of the ring is unread, or nobody will read it.
+    /// Whether at most half of the ring is unread, or will never be read.
     pub fn is_drained(&self) -> bool {
         let ring = Geometry::from_word(self.transmit_geometry());
         self.unread_by_peer() <= ring.size() / 2
@@ -63,18 +63,18 @@ impl Lane {
             || self.socket.has(status::RESET | status::PEER_GONE)
     }
 
-    /// Bytes sent that TCP would not have seen acknowledged: to it, what a receiver's buffer holds is. Between hosts the
-    /// other host has it, or not.
+    /// Number of sent bytes that TCP would show as not acknowledged: TCP acknowledges bytes that fit into the
+    /// receiver's buffer. Between hosts, the bytes that the other host does not have.
     pub fn unacknowledged(&self) -> u64 {
         if self.socket.has(status::DISSOLVED) {
             return 0;
         }
-        /// What a receiver takes at least, where no buffer was made small.
+        /// The receive buffer that TCP has at least by default.
         const BUFFER: u64 = 64 * 1024;
         let lost = self.socket.entry.transmit.noted.load(Ordering::Relaxed);
         let unread = self.unread_by_peer();
-        let held_back = self.holds_back();
-        // A peer that had not ended has what came before its reset.
+        let held_back = self.held_count();
+        // A peer that had not ended has received the bytes before its reset.
         let reset = self.peer_flags() & side_flags::RESET != 0;
         if self.link.listener == RELAY && !(reset && self.reset_error() != libc::EPIPE) {
             return unread + lost;
@@ -92,14 +92,14 @@ impl Lane {
         unread.saturating_sub(held).max(held_back)
     }
 
-    /// How much a send would surely take; something at least.
+    /// Number of bytes that a send would take without waiting; at least one.
     pub fn room(&self) -> usize {
         let ring = Geometry::from_word(self.transmit_geometry());
         let free = ring.size().saturating_sub(self.unread_by_peer());
         free.max(1) as usize
     }
 
-    /// The same for `length` bytes, for which a larger ring is taken where that can be.
+    /// As [`Self::room`], for `length` bytes: moves to a larger ring where that is possible.
     pub fn make_room(&self, length: usize) -> usize {
         let transmit = &self.socket.entry.transmit;
         if lock::acquire(&transmit.lock) {
@@ -118,8 +118,8 @@ impl Lane {
         self.room().min(length)
     }
 
-    /// Whether so many bytes would go in one piece, or the send would fail.
-    pub fn takes(&self, length: usize) -> bool {
+    /// Whether so many bytes would fit at once, or the send would fail.
+    pub fn has_room_for(&self, length: usize) -> bool {
         let ring = Geometry::from_word(self.transmit_geometry());
         let free = ring.size().saturating_sub(self.unread_by_peer());
         self.is_writable() && (free >= (length as u64).min(ring.size()) || self.may_grow(ring))
@@ -138,10 +138,10 @@ impl Lane {
 
     pub(super) fn may_grow(&self, ring: Geometry) -> bool {
         let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
-        ring.log2 < CALM_RING_LOG2
+        ring.log2 < GROWTH_LIMIT_LOG2
             && !self.socket.has(status::NO_GROWTH)
             && (limit == 0 || limit.ilog2() > ring.log2)
-            && (self.link.is_own() || self.ring_aside(ring, MOST_RING_LOG2).is_some())
+            && (self.link.is_own() || self.next_reserved_ring(ring, MOST_RING_LOG2).is_some())
             && !self.is_switching()
     }
 
@@ -163,9 +163,9 @@ impl Lane {
             .to_word()
     }
 
-    /// Copies as much of `from` into the ring as fits. Returns how much, or why nothing. `whole`
-    /// bytes wait until all of them fit, if the ring can ever hold them: so what several threads
-    /// write is not torn.
+    /// Copies as much of `from` into the ring as fits. Returns the number of bytes, or why there were none. With
+    /// `whole` the bytes wait until all of them fit, if the ring can ever hold them, so that writes of several threads
+    /// are not torn.
     ///
     /// # Safety
     /// `from` is the program's buffer of `length` bytes: readable, or faulting.
@@ -176,7 +176,7 @@ impl Lane {
                 return unsafe { self.send_holding(from, length, whole, false) };
             }
             // SAFETY: the caller's promise.
-            unsafe { self.send_locked(from, length, whole, Urgent::None, Going::AtOnce) }
+            unsafe { self.send_locked(from, length, whole, Urgent::None, Announcement::AtOnce) }
         })
     }
 
@@ -195,7 +195,7 @@ impl Lane {
     ) -> Result<usize, Stop> {
         // SAFETY: the caller's promise.
         self.while_sending(|| unsafe {
-            self.send_locked(from, length, whole, urgent, Going::WithAll)
+            self.send_locked(from, length, whole, urgent, Announcement::ReleaseHeld)
         })
     }
 
@@ -204,7 +204,7 @@ impl Lane {
         &self,
         work: impl FnOnce() -> Result<usize, Stop>,
     ) -> Result<usize, Stop> {
-        self.under(&self.socket.entry.transmit.lock, libc::ECONNRESET, work)
+        self.with_direction_lock(&self.socket.entry.transmit.lock, libc::ECONNRESET, work)
     }
 
     #[inline(always)]
@@ -214,9 +214,9 @@ impl Lane {
         length: usize,
         whole: bool,
         urgent: Urgent,
-        going: Going,
+        announcement: Announcement,
     ) -> Result<usize, Stop> {
-        // One look at what both sides have said: in most calls nothing stands against sending.
+        // One check of both sides' flags: in most calls nothing prevents the send.
         let flags = self.peer_flags();
         let odd = flags & ODD_FLAGS != 0 || self.socket.has(ODD_STATUS);
         if odd {
@@ -228,9 +228,9 @@ impl Lane {
         if odd
             && (flags & UNWANTED != 0 || self.socket.has(status::PEER_GONE))
             // SAFETY: the caller's promise.
-            && let Some(told) = unsafe { self.send_to_nobody(flags, from, length, urgent, going) }
+            && let Some(sent) = unsafe { self.send_to_shut_peer(flags, from, length, urgent, announcement) }
         {
-            return told;
+            return sent;
         }
         let transmit = &self.socket.entry.transmit;
         let own = self.own();
@@ -241,7 +241,7 @@ impl Lane {
             let head = self.peer_head();
             let mut ring = Geometry::from_word(self.transmit_geometry());
             let switched = transmit.switch_sequence.load(Ordering::Relaxed);
-            // Until the peer has come to the present ring, all that fits is what that ring holds.
+            // Until the peer reads from the present ring, only as much fits as that ring holds.
             let base = head.max(switched);
             let mut free = match bytes::writable(tail, base, ring.size()) {
                 Ok(free) if head <= tail => free,
@@ -262,7 +262,7 @@ impl Lane {
             if urgent != Urgent::None {
                 (room, last) = urgent.place(tail, room, total - done);
             }
-            // By value: what a closure borrows is kept in memory.
+            // By value: a variable that a closure borrows is kept in memory.
             let transfer = move |length| Transfer {
                 region: &self.link.region,
                 ring: ring.offset,
@@ -279,7 +279,7 @@ impl Lane {
                     return;
                 }
                 let tail = tail.wrapping_add(there);
-                // What is published before it, in strides or parts, does not end there.
+                // A part that is published before, as a stride, does not end there.
                 let marks = urgent != Urgent::None && tail == last;
                 if marks {
                     self.mark_urgent(tail);
@@ -290,10 +290,10 @@ impl Lane {
                 if marks {
                     self.signal_urgent();
                 }
-                match going {
-                    Going::AtOnce => {}
-                    Going::Quietly => return,
-                    Going::WithAll => self.hold_nothing(),
+                match announcement {
+                    Announcement::AtOnce => {}
+                    Announcement::Deferred => return,
+                    Announcement::ReleaseHeld => self.clear_hold(),
                 }
                 self.announce_data();
             };
@@ -305,7 +305,7 @@ impl Lane {
             tail = tail.wrapping_add(copied);
             done += copied;
             if copied < step {
-                return faulted_after(done);
+                return result_of_fault(done);
             }
             if urgent != Urgent::None && tail == last {
                 break;
@@ -318,7 +318,7 @@ impl Lane {
         }
     }
 
-    /// Whether a send can be, the peer's flags being these.
+    /// Whether a send is possible with these flags of the peer.
     #[cold]
     fn check_send(&self, flags: u32) -> Result<(), Stop> {
         if let Some(error) = self.take_left_error() {
@@ -326,17 +326,17 @@ impl Lane {
         }
         if self.socket.has(status::STALLED)
             && is_shut(flags)
-            && self.meet_deaf_peer(self.has_room())
+            && self.check_shut_peer(self.has_room())
         {
-            self.tell_of_reset();
+            self.notify_of_reset();
         }
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
         let reset = flags & side_flags::RESET != 0
             || seen & status::PEER_GONE != 0 && self.ended_by_reset();
-        // A reset that was not told yet is told first, also to who has shut its side.
-        let told = status::PENDING | status::REFUSED | status::RESET | status::FAULT;
-        let untold = reset && seen & told == 0;
-        if seen & REFUSES != 0 && !untold {
+        // An unreported reset is reported first, also to a program that has shut its side.
+        let reported = status::PENDING | status::REFUSED | status::RESET | status::FAULT;
+        let unreported = reset && seen & reported == 0;
+        if seen & REFUSES != 0 && !unreported {
             self.check_connect()?;
         }
         if reset {
@@ -350,12 +350,12 @@ impl Lane {
         Ok(())
     }
 
-    /// A send that can not be: is the connection not up yet, or over?
+    /// The error of a send that is not possible: the connection is not up yet, or over.
     #[cold]
     fn check_connect(&self) -> Result<(), Stop> {
         let shut = self.socket.has(status::SHUT_WRITE | status::FAULT);
         if shut && !self.socket.has(status::RESET | status::FAULT) {
-            self.look_for_peer();
+            self.check_peer_now();
             if self.socket.has(status::PEER_GONE) && self.ended_by_reset() {
                 self.socket.mark(status::RESET);
                 return Err(Stop::Error(self.reset_error()));
@@ -363,15 +363,15 @@ impl Lane {
         }
         match self.progress() {
             _ if shut => Err(Stop::Error(libc::EPIPE)),
-            Progress::Waits => Err(Stop::Wait),
-            Progress::Failed => Err(self.refused(Stop::Error(libc::EPIPE))),
+            Progress::Pending => Err(Stop::Wait),
+            Progress::Failed => Err(self.report_refusal(Stop::Error(libc::EPIPE))),
             Progress::Connected if self.socket.has(status::RESET) => Err(Stop::Error(libc::EPIPE)),
             Progress::Connected => Ok(()),
         }
     }
 
-    /// Moves to a larger ring when this one is too small for what the program writes. Allowed only
-    /// when the peer reads from the present ring; the former is kept until it has read that up.
+    /// Moves to a larger ring when the present one is too small for the program's writes. Allowed only when the peer
+    /// reads from the present ring, which is kept until the peer has read all of it.
     fn grow(&self, ring: Geometry, wanted: u64, head: u64, tail: u64) -> Option<Geometry> {
         let transmit = &self.socket.entry.transmit;
         let limit = transmit.limit.load(Ordering::Relaxed);
@@ -380,21 +380,21 @@ impl Lane {
         } else {
             limit.max(1).ilog2().clamp(12, 22)
         };
-        let aside = self.ring_aside(ring, most);
-        if aside.is_none() && !self.link.is_own() {
+        let reserved = self.next_reserved_ring(ring, most);
+        if reserved.is_none() && !self.link.is_own() {
             return None;
         }
         let log2 = if ring.log2 == SMALL_RING_LOG2 {
-            // A length that no memory has is the program's to name.
+            // A program may name a length that no memory has.
             wanted
-                .min(1 << CALM_RING_LOG2)
+                .min(1 << GROWTH_LIMIT_LOG2)
                 .saturating_mul(2)
                 .next_power_of_two()
                 .ilog2()
-                .clamp(FIRST_RING_LOG2, CALM_RING_LOG2)
-        } else if ring.log2 < CALM_RING_LOG2
+                .clamp(FIRST_RING_LOG2, GROWTH_LIMIT_LOG2)
+        } else if ring.log2 < GROWTH_LIMIT_LOG2
             || self.peer_wants_larger(ring)
-            || self.reader_is_calm(head)
+            || self.has_reader_stalled(head)
         {
             ring.log2 + 2
         } else {
@@ -407,7 +407,7 @@ impl Lane {
         }
         self.retire_former(head);
         let least = LEAST_RING_LOG2.max(ring.log2 + 1);
-        let found = aside.or_else(|| {
+        let found = reserved.or_else(|| {
             let mut sizes = (least..=log2).rev();
             sizes.find_map(|log2| self.link.allocate(log2))
         });
@@ -415,7 +415,7 @@ impl Lane {
             self.socket.mark(status::NO_GROWTH);
             return None;
         };
-        if !self.is_aside(ring) {
+        if !self.is_reserved_ring(ring) {
             let former = &transmit.former_geometry;
             former.store(ring.to_word(), Ordering::Relaxed);
         }
@@ -426,10 +426,10 @@ impl Lane {
         Some(larger)
     }
 
-    /// Frees the ring before the present one, once the peer has left it.
+    /// Frees the former ring once the peer has left it.
     pub(super) fn retire_former(&self, head: u64) {
         let transmit = &self.socket.entry.transmit;
-        // Who keeps the ledger takes it back, now or when the socket has ended.
+        // The process that keeps the ledger takes it back, now or at the end of the socket.
         if self.link.is_own() && head >= transmit.switch_sequence.load(Ordering::Relaxed) {
             let former = transmit.former_geometry.swap(0, Ordering::Relaxed);
             if former != 0 {
@@ -438,15 +438,14 @@ impl Lane {
         }
     }
 
-    /// Whether the daemon keeps all that fits on its way to a host that is far: only a larger ring lets more be on its way.
+    /// Whether the daemon needs a larger ring: the peer's host is far, and all that fits is in flight.
     fn peer_wants_larger(&self, ring: Geometry) -> bool {
-        // Relaxed: the word guards nothing, and what is asked for is bounded by this side.
+        // Relaxed: the word guards nothing, and this side bounds the requested size.
         self.peer().wanted_ring.load(Ordering::Relaxed) > ring.log2
     }
 
-    /// Whether the reader has not moved since the ring was last full: it needs a larger buffer
-    /// rather than a faster one.
-    fn reader_is_calm(&self, head: u64) -> bool {
+    /// Whether the reader has not moved since the ring was last full: then it needs a larger buffer, not a faster one.
+    fn has_reader_stalled(&self, head: u64) -> bool {
         self.socket
             .entry
             .transmit

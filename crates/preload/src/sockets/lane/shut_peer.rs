@@ -1,53 +1,54 @@
-//! Sending to a peer that reads no more: what TCP takes all the same, and the reset that it meets.
+//! Sending to a peer that no longer reads: TCP takes the first bytes all the same, and they meet a reset.
 
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::side_flags;
 
-use super::manner::is_shut;
-use super::manner::{Going, Urgent};
+use super::modes::is_shut;
+use super::modes::{Announcement, Urgent};
 use super::{Lane, Stop};
 use crate::descriptors::user;
 use crate::sockets::socket::status;
 
 impl Lane {
-    /// The peer has ended both directions. Who found no room at it is over once there is some: TCP sends then what waits, which meets a
-    /// reset. Whether that is so now.
+    /// The peer has ended both directions. A writer that found no room is reset once there is room: TCP then sends the
+    /// waiting bytes, which meet a reset. Whether that is so now.
     #[cold]
-    pub(super) fn meet_deaf_peer(&self, room: bool) -> bool {
+    pub(super) fn check_shut_peer(&self, room: bool) -> bool {
         let stalled = self.socket.has(status::STALLED);
         if !room {
             self.socket.mark(status::STALLED);
         } else if stalled {
             self.socket.unmark(status::STALLED);
-            self.reset_deaf_peer();
+            self.reset_shut_peer();
             self.socket.mark(status::WRITE_MET_CLOSED);
         }
         room && stalled
     }
 
-    /// The peer holds the connection still: it learns of the reset from here.
-    fn reset_deaf_peer(&self) {
+    /// The peer still holds the connection: this side tells it of the reset.
+    fn reset_shut_peer(&self) {
         self.own()
             .flags
             .fetch_or(side_flags::RESET, Ordering::AcqRel);
         self.announce_flags();
     }
 
-    /// TCP takes the first bytes that nobody wants, and learns so from the reset that they meet. `None` where they are wanted.
+    /// TCP takes the first bytes that the peer does not read, and learns so from the reset that they meet. `None` where
+    /// the peer reads.
     ///
     /// # Safety
     /// As [`Self::send`].
     #[cold]
-    pub(super) unsafe fn send_to_nobody(
+    pub(super) unsafe fn send_to_shut_peer(
         &self,
         flags: u32,
         from: *const u8,
         length: usize,
         urgent: Urgent,
-        going: Going,
+        announcement: Announcement,
     ) -> Option<Result<usize, Stop>> {
-        if !self.wants_nothing(flags) {
+        if !self.meets_reset(flags) {
             return None;
         }
         let is_there = flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
@@ -57,8 +58,8 @@ impl Lane {
         }
         let noted = &self.socket.entry.transmit.noted;
         let held = noted.load(Ordering::Relaxed).saturating_add(length as u64);
-        if going != Going::WithAll && self.would_hold(held) {
-            // They meet nobody yet.
+        if announcement != Announcement::ReleaseHeld && self.would_hold(held) {
+            // Held-back bytes meet no reset yet.
             noted.store(held, Ordering::Relaxed);
             return Some(Ok(length));
         }
@@ -68,29 +69,29 @@ impl Lane {
                 return Some(Err(Stop::Wait));
             }
             if urgent != Urgent::None {
-                // TCP looks for an urgent byte in what it refuses.
+                // TCP looks for an urgent byte in bytes that it refuses.
                 let tail = self.socket.entry.transmit.own.load(Ordering::Relaxed);
                 self.mark_urgent(tail.wrapping_add(length as u64));
                 self.signal_urgent();
             }
-            self.reset_deaf_peer();
+            self.reset_shut_peer();
         }
         noted.store(length as u64, Ordering::Relaxed);
         self.socket.mark(status::WRITE_MET_CLOSED);
-        self.tell_of_reset();
+        self.notify_of_reset();
         Some(Ok(length))
     }
 
-    /// Whether whatever is sent meets a reset, the peer's flags being these.
-    pub(super) fn wants_nothing(&self, flags: u32) -> bool {
+    /// Whether all bytes meet a reset, with these flags of the peer.
+    pub(super) fn meets_reset(&self, flags: u32) -> bool {
         flags & side_flags::CLOSED != 0 || self.socket.has(status::PEER_GONE) || is_shut(flags)
     }
 
-    /// Whoever of this program waits for news of the socket learns that it was reset.
-    pub(super) fn tell_of_reset(&self) {
+    /// Notifies the threads of this program that wait on the socket of a reset.
+    pub(super) fn notify_of_reset(&self) {
         if self.socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0 {
-            self.rouse();
+            self.wake_sleepers();
         }
-        self.tell_sets(None);
+        self.notify_sets(None);
     }
 }

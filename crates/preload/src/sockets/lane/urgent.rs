@@ -1,4 +1,4 @@
-//! Urgent data: the mark in what the peer sends, the byte that is taken out of line, who is signalled.
+//! Urgent data: the mark in the peer's stream, the byte that is read out of line, the signal.
 //!
 //! ```text
 //!  send(MSG_OOB)  -> mark_urgent -> tail -> signal_urgent: an urgent token, for which the kernel raises SIGURG
@@ -11,23 +11,23 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::{self, Ahead, Told};
 
-use super::holding::cork_at_start;
-use super::manner::Marks;
-use super::manner::Met;
-use super::{Lane, Manner, Stop};
+use super::holding::apply_cork;
+use super::modes::AtMark;
+use super::modes::Marks;
+use super::{Lane, ReceiveMode, Stop};
 use crate::descriptors::table::Kind;
 use crate::ground::sys;
 use crate::sockets::socket;
 use crate::sockets::socket::{Socket, status};
 
 impl Lane {
-    /// Whether an urgent byte may be at `head` or behind. A load from the line that the tail is in.
+    /// Whether an urgent byte may be at `head` or behind it. A load from the cache line of the tail.
     #[inline]
     pub(super) fn has_mark_from(&self, head: u64) -> bool {
         self.peer().urgent.load(Ordering::Relaxed) > head
     }
 
-    /// Whether one may be ahead of the reader.
+    /// Whether an urgent byte may be ahead of the reader.
     #[inline]
     pub(super) fn has_mark(&self) -> bool {
         self.has_mark_from(self.socket.entry.receive.own.load(Ordering::Relaxed))
@@ -62,35 +62,36 @@ impl Lane {
         reads_inline(&self.socket)
     }
 
-    /// How many bytes right here are no ordinary ones: an urgent one that is not read in line, or none.
+    /// Number of bytes at the read position that are not part of the stream: 1 for an urgent byte that is not read in
+    /// line.
     #[inline]
-    pub(super) fn hole(&self) -> u64 {
+    pub(super) fn out_of_line(&self) -> u64 {
         match self.mark() {
             Some(mark) if mark.is_here() && !self.reads_inline() => 1,
             _ => 0,
         }
     }
 
-    /// How many bytes a peek passes over before its first one.
+    /// Number of bytes that a peek skips before its first one.
     #[cold]
-    pub(super) fn hole_ahead(&self) -> u64 {
+    pub(super) fn peek_skip(&self) -> u64 {
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
         let passed = self.mark().map_or(0, |mark| mark.from.wrapping_sub(own));
-        passed + self.hole()
+        passed + self.out_of_line()
     }
 
-    /// Whether the next byte to be read is the urgent one (`SIOCATMARK`).
+    /// Whether the next byte of the stream is the urgent one (`SIOCATMARK`).
     pub fn is_at_mark(&self) -> bool {
         self.mark().is_some_and(|mark| mark.is_here())
     }
 
-    /// Whether the next byte that is there is the urgent one.
+    /// Whether the next byte that has arrived is the urgent one.
     pub fn is_before_urgent(&self) -> bool {
         self.mark()
             .is_some_and(|mark| mark.is_here() && mark.has_arrived())
     }
 
-    /// Whether a reader that sleeps has something to do: a byte to read, an end, or an urgent byte to pass over.
+    /// Whether a sleeping reader has something to do: a byte to read, an end, or an urgent byte to skip.
     pub fn has_input(&self) -> bool {
         self.is_readable() || self.is_before_urgent()
     }
@@ -98,13 +99,15 @@ impl Lane {
     /// Whether there is urgent data (`POLLPRI`).
     #[inline]
     pub fn is_urgent(&self) -> bool {
-        self.mark()
-            .is_some_and(|mark| (mark.has_arrived() || self.was_refused()) && !self.is_taken(&mark))
+        self.mark().is_some_and(|mark| {
+            (mark.has_arrived() || self.was_answered_by_reset()) && !self.is_taken(&mark)
+        })
     }
 
-    /// Whether what came last met a socket that has ended both directions, and a reset went back: an urgent byte of it counts as there.
+    /// Whether the last bytes met a socket that has ended both directions, and were answered with a reset: an urgent
+    /// byte among them counts as arrived.
     #[cold]
-    fn was_refused(&self) -> bool {
+    fn was_answered_by_reset(&self) -> bool {
         const BOTH: u32 = status::SHUT_READ | status::SHUT_WRITE;
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
         seen & BOTH == BOTH && self.peer_flags() & side_flags::RESET != 0
@@ -114,39 +117,39 @@ impl Lane {
         self.socket.entry.urgent_taken.load(Ordering::Relaxed) == mark.at.wrapping_add(1)
     }
 
-    /// Bytes that wait to be read, as `FIONREAD` counts them: up to the mark.
-    pub fn counted(&self) -> u64 {
+    /// Number of unread bytes as `FIONREAD` counts them: up to the mark.
+    pub fn unread_count(&self) -> u64 {
         match self.mark() {
             Some(mark) if mark.has_arrived() && !self.reads_inline() => mark.before(),
             _ => self.readable(),
         }
     }
 
-    /// At or before a mark, with bytes up to `tail`; `have` says whether the call has bytes.
+    /// What a reader does at or before a mark, with bytes up to `tail`; `have` says whether the call has bytes.
     #[cold]
-    pub(super) fn meet_mark(&self, head: u64, tail: u64, have: bool) -> Met {
+    pub(super) fn handle_mark(&self, head: u64, tail: u64, have: bool) -> AtMark {
         let Some(mark) = self.mark_from(head, tail) else {
-            return Met::Before(u64::MAX);
+            return AtMark::UpTo(u64::MAX);
         };
         let passed = mark.from.wrapping_sub(head);
         if !mark.is_here() {
             return if passed > 0 {
-                Met::Pass(passed)
+                AtMark::Skip(passed)
             } else {
-                Met::Before(mark.before())
+                AtMark::UpTo(mark.before())
             };
         }
         if have {
-            Met::Stop
+            AtMark::Stop
         } else if self.reads_inline() {
             match passed {
-                0 => Met::Before(u64::MAX),
-                passed => Met::Pass(passed),
+                0 => AtMark::UpTo(u64::MAX),
+                passed => AtMark::Skip(passed),
             }
         } else if mark.has_arrived() {
-            Met::Pass(passed + 1)
+            AtMark::Skip(passed + 1)
         } else {
-            Met::Pass(passed)
+            AtMark::Skip(passed)
         }
     }
 
@@ -162,13 +165,13 @@ impl Lane {
             let Some(mark) = mark.filter(|_| exists) else {
                 return Err(Stop::Error(libc::EINVAL));
             };
-            self.look_for_peer();
+            self.check_peer_now();
             let flags = self.peer_flags();
             let reset = flags & side_flags::RESET != 0;
             let over = reset
                 || self.socket.has(status::RESET)
                 || self.socket.has(status::PEER_GONE) && self.ended_by_reset();
-            // Whose end came before any reset has sent all that is there.
+            // A peer whose end came before any reset has sent all its bytes.
             let had_end =
                 flags & side_flags::FIN != 0 && !(reset && self.reset_error() != libc::EPIPE);
             if over && !had_end {
@@ -190,17 +193,17 @@ impl Lane {
             if to.is_null() {
                 return Ok(());
             }
-            let manner = Manner {
+            let mode = ReceiveMode {
                 peek: true,
-                ..Manner::default()
+                ..ReceiveMode::default()
             };
             let skip = mark.at.wrapping_sub(own);
             // SAFETY: the caller's promise.
-            unsafe { self.receive_by_marks(to, 1, manner, skip, Marks::Ignored) }.map(|_| ())
+            unsafe { self.receive_by_marks(to, 1, mode, skip, Marks::Ignored) }.map(|_| ())
         })
     }
 
-    /// The byte before `end` is the urgent one. Under the lock of sending, before the tail that shows it.
+    /// Marks the byte before `end` as urgent. The caller holds the transmit lock, and publishes the tail afterwards.
     #[cold]
     pub(super) fn mark_urgent(&self, end: u64) {
         let entry = self.socket.entry;
@@ -215,12 +218,12 @@ impl Lane {
         entry.urgent_passed.store(told.passed, Ordering::Relaxed);
         entry.urgent_row.store(row, Ordering::Relaxed);
         let own = self.own();
-        // The release in `tell` shows it.
+        // The release in `tell` publishes it.
         own.row.store(row, Ordering::Relaxed);
         told.tell(&own.urgent, &own.passed);
     }
 
-    /// Has the kernel signal whom the peer's program named, if it named any.
+    /// Has the kernel signal the owner that the peer's program named, if it named one.
     #[cold]
     pub(super) fn signal_urgent(&self) {
         if self.peer_flags() & side_flags::URGENT_SIGNALS != 0 {
@@ -229,9 +232,9 @@ impl Lane {
         }
     }
 
-    /// The program has said whom to signal. The anchor is this connection's for good.
+    /// Called when the program has named an owner. The anchor is not pooled afterwards.
     #[cold]
-    pub fn signals_urgent(&self) {
+    pub fn enable_urgent_signals(&self) {
         self.socket.mark(status::SHARED);
         let inline = 1i32.to_ne_bytes();
         // SAFETY: the value is a local of four bytes.
@@ -260,16 +263,16 @@ fn reads_inline(socket: &Socket) -> bool {
     socket::is_on(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE)
 }
 
-/// What is said of a connection that begins.
+/// The flags of a connection that begins.
 pub fn flags_at_start(socket: &Socket) -> u32 {
-    cork_at_start(socket);
+    apply_cork(socket);
     let aborts = socket.entry.linger.load(Ordering::Relaxed) == 1;
     let said = |on: bool, flag: u32| if on { flag } else { 0 };
     said(reads_inline(socket), side_flags::URGENT_INLINE) | said(aborts, side_flags::ABORTS)
 }
 
-/// Tells the peer how the program reads urgent bytes, when it has changed its mind.
-pub fn tell_inline(socket: &Socket, fd: i32) {
+/// Publishes whether the program reads urgent bytes in line, after a change.
+pub fn publish_inline(socket: &Socket, fd: i32) {
     if socket.word.kind() == Kind::Virtual
         && let Some(lane) = Lane::of(*socket, fd)
     {

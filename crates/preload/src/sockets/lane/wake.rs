@@ -1,4 +1,4 @@
-//! Waking the other side, sleeping until it wakes this one, and noticing that it is gone.
+//! Waking the other side, sleeping until the other side wakes this one, and noticing its end.
 
 use std::sync::OnceLock;
 
@@ -14,19 +14,20 @@ use crate::descriptors::attach::header;
 use crate::ground::{clock, lock, sys};
 use crate::sockets::socket::{Socket, status};
 
-/// Tells the epoll sets that have a socket that it may have changed, but for the set of an index: who knows the sets registers it.
-pub static TELL_SETS: OnceLock<fn(&Socket, Option<u32>)> = OnceLock::new();
-/// How a sleeping writer counts among the sleepers of a socket; a reader counts one.
+/// Notifies the epoll sets that have a socket, except for the set of an index. Registered by the module that has the
+/// sets.
+pub static NOTIFY_SETS: OnceLock<fn(&Socket, Option<u32>)> = OnceLock::new();
+/// The count of a sleeping writer among the sleepers of a socket; a reader counts one.
 pub const WRITER: u32 = 1 << 16;
 
-/// A peer is not asked about more often than this.
+/// The kernel is not asked about a peer more often than this,
 const CHECK_EVERY: u64 = 200 * clock::MICROSECOND;
-/// Nor any peer of the process more often than this,
+/// nor about any peer of the process more often than this,
 const CHECK_ANY_EVERY: u64 = 50 * clock::MICROSECOND;
-/// but each after this.
+/// but about each peer after this time.
 const CHECK_AT_LAST: u64 = 10_000 * clock::MICROSECOND;
 
-/// When any peer was last asked about. Only a hint: nothing is ordered by it.
+/// When the kernel was last asked about any peer. Only a hint: it orders nothing.
 static ANY_CHECKED: AtomicU64 = AtomicU64::new(0);
 
 impl Lane {
@@ -44,7 +45,7 @@ impl Lane {
         }
     }
 
-    /// Tells the peer of an end or a reset.
+    /// Notifies the peer of an end or a reset.
     pub fn announce_flags(&self) {
         self.announce_data();
         self.announce_space();
@@ -80,10 +81,10 @@ impl Lane {
         }
     }
 
-    /// The program was told of news. What the peer shows is seen a moment before the event loop that has the socket hears of it: the
-    /// loop looks at it, too.
+    /// Called when news was reported to the program. The peer's words are visible a moment before the event loop that
+    /// has the socket is notified: so the socket is marked for the loop here.
     #[inline]
-    pub fn note_told(&self) {
+    pub fn note_reported(&self) {
         let seen = self.own().waiter.load(Ordering::Relaxed);
         if let Some(index) = waiter::cell_of(seen)
             && let Some(cell) = self.link.cell(self.link.role, index)
@@ -94,40 +95,40 @@ impl Lane {
                 self.index as usize,
             )
         {
-            self.tell_sets(None);
+            self.notify_sets(None);
         }
     }
 
-    /// Wants to be woken for `wanted` ([`bits::DATA`], [`bits::SPACE`]); the caller looks again.
+    /// Asks to be woken for `wanted` ([`bits::DATA`], [`bits::SPACE`]); the caller looks again.
     pub fn arm(&self, wanted: u32) {
         waiter::arm(&self.own().waiter, wanted);
     }
 
-    /// No longer.
+    /// Takes that back.
     pub fn disarm(&self, wanted: u32) {
         if self.socket.has(status::ASYNC) {
             return self.arm(bits::DATA);
         }
-        if !self.socket.is_only_here() {
-            // Nor is known what another process waits for: a token too many does no harm.
+        if !self.socket.is_unshared() {
+            // It is not known what another process waits for: a needless token does no harm.
             return;
         }
         waiter::disarm(&self.own().waiter, wanted);
         // An event loop may have relied on the same bits.
-        self.tell_sets(None);
+        self.notify_sets(None);
     }
 
-    /// The next news shall bring a token, which raises a signal.
+    /// Arms the anchor: the next news shall bring a token, which raises a signal.
     #[cold]
-    pub fn stay_asynchronous(&self) {
+    pub fn arm_signal(&self) {
         self.take_tokens(None);
         self.arm(bits::DATA);
     }
 
-    /// Wants the event loops that hold the socket to hear of room. True when there is room already.
+    /// Asks for a notification of the event loops when there is room. True when there is room already.
     pub fn want_space(&self) -> bool {
         self.socket.local.full.fetch_add(1, Ordering::Relaxed);
-        let token = if self.socket.has(status::ASYNC) || self.is_heard_by_token() {
+        let token = if self.socket.has(status::ASYNC) || self.needs_token() {
             bits::SPACE
         } else {
             0
@@ -136,18 +137,19 @@ impl Lane {
         self.is_writable()
     }
 
-    /// Whether an event loop holds the socket that its cell does not speak for: one of a process that does not keep the link, or a
-    /// second one. While it sleeps, or no longer looks at the socket by itself, only a token reaches it.
+    /// Whether an event loop has the socket that its cell does not cover: one of a process that does not keep the link,
+    /// or a second one. Such a loop is reached by tokens only, while it sleeps or does not look at the socket by
+    /// itself.
     #[cold]
-    fn is_heard_by_token(&self) -> bool {
+    fn needs_token(&self) -> bool {
         let in_cell = waiter::cell_of(self.own().waiter.load(Ordering::Relaxed)).is_some();
         let spoken_for = usize::from(in_cell && self.link.is_own());
         self.socket.memberships() > spoken_for
     }
 
-    /// Runs `change` while nobody else changes who sleeps on the anchor, or takes tokens off it: a
-    /// token that was meant for a thread about to sleep must not go before it sleeps.
-    fn with_anchor<R>(&self, change: impl FnOnce(&'static SocketEntry) -> R) -> R {
+    /// Runs `change` while no other thread changes the sleepers of the anchor or takes tokens off it: a token for a
+    /// thread that is about to sleep must not be taken before it sleeps.
+    fn with_anchor_lock<R>(&self, change: impl FnOnce(&'static SocketEntry) -> R) -> R {
         let entry = self.socket.entry;
         let held = lock::acquire(&entry.anchor_lock);
         let result = change(entry);
@@ -157,18 +159,18 @@ impl Lane {
         result
     }
 
-    /// The calling thread is about to sleep in a call for `wanted`, counted by `unit` (1 for a
-    /// reader, [`WRITER`] for a writer). It looks once more.
-    pub fn lie_down(&self, unit: u32, wanted: u32) {
-        self.with_anchor(|entry| {
+    /// Announces that the calling thread will sleep in a call for `wanted`, counted by `unit` (1 for a reader,
+    /// [`WRITER`] for a writer). It looks once more afterwards.
+    pub fn begin_sleep(&self, unit: u32, wanted: u32) {
+        self.with_anchor_lock(|entry| {
             entry.receive.sleepers.fetch_add(unit, Ordering::AcqRel);
             self.arm(wanted);
         });
     }
 
-    /// It sleeps no longer. What others of its kind wait for stays armed. True when others sleep.
-    pub fn rise(&self, unit: u32, wanted: u32) -> bool {
-        self.with_anchor(|entry| {
+    /// Ends the sleep. The bits that other sleepers of its kind wait for stay armed. True when others sleep.
+    pub fn end_sleep(&self, unit: u32, wanted: u32) -> bool {
+        self.with_anchor_lock(|entry| {
             let left = entry
                 .receive
                 .sleepers
@@ -186,17 +188,17 @@ impl Lane {
         })
     }
 
-    /// As [`Self::lie_down`], for a thread that sleeps in `poll`.
-    pub fn lie_down_in_poll(&self, wanted: u32) {
-        self.with_anchor(|entry| {
+    /// As [`Self::begin_sleep`], for a thread that sleeps in `poll`.
+    pub fn begin_poll_sleep(&self, wanted: u32) {
+        self.with_anchor_lock(|entry| {
             entry.transmit.sleepers.fetch_add(1, Ordering::AcqRel);
             self.arm(wanted);
         });
     }
 
-    /// As [`Self::rise`], for a thread that slept in `poll`.
-    pub fn rise_in_poll(&self, wanted: u32) {
-        self.with_anchor(|entry| {
+    /// As [`Self::end_sleep`], for a thread that slept in `poll`.
+    pub fn end_poll_sleep(&self, wanted: u32) {
+        self.with_anchor_lock(|entry| {
             let last = entry.transmit.sleepers.fetch_sub(1, Ordering::AcqRel) == 1;
             if last && entry.receive.sleepers.load(Ordering::Acquire) == 0 {
                 self.disarm(wanted);
@@ -204,20 +206,19 @@ impl Lane {
         });
     }
 
-    /// The event loops that have the socket look at it again, but not that of the set `by`.
-    pub(super) fn tell_sets(&self, by: Option<u32>) {
+    /// Lets the event loops that have the socket look at it again, except for that of the set `by`.
+    pub(super) fn notify_sets(&self, by: Option<u32>) {
         if self.socket.ever_had_memberships()
-            && let Some(tell) = TELL_SETS.get()
+            && let Some(notify) = NOTIFY_SETS.get()
         {
-            tell(&self.socket, by);
+            notify(&self.socket, by);
         }
     }
 
-    /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them.
-    /// Notices the end of the peer. Event loops that the tokens were meant for hear of it, but not
-    /// `by`, which takes them.
+    /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them. Notices the end of the
+    /// peer. Event loops for which the tokens were meant are notified, except for `by`, which takes them.
     pub fn take_tokens(&self, by: Option<u32>) {
-        let taken = self.with_anchor(|entry| {
+        let taken = self.with_anchor_lock(|entry| {
             if entry.receive.sleepers.load(Ordering::Acquire) > 0
                 || entry.transmit.sleepers.load(Ordering::Acquire) > 0
             {
@@ -228,7 +229,7 @@ impl Lane {
         });
         match taken {
             None => return,
-            // It has just spoken.
+            // The peer has just sent it: it lives.
             Some(Ok(1..)) => {
                 let checked = &self.socket.local.checked;
                 checked.store(clock::now(), Ordering::Relaxed);
@@ -236,13 +237,13 @@ impl Lane {
             Some(Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)) => self.peer_ended(),
             Some(_) => {}
         }
-        self.tell_sets(by);
+        self.notify_sets(by);
     }
 
-    /// The kernel says that the other end of the anchor is closed by everybody.
+    /// Called when the kernel reports that every descriptor of the other end of the anchor is closed.
     pub fn peer_ended(&self) {
-        // An anchor that one side has shut for reading shows an end to both, but is closed for both directions only when the other end
-        // is. One that both have shut says nothing: then only the link tells.
+        // An anchor that one side has shut for reading shows an end to both, but is closed for both directions only
+        // when the other end is closed. An anchor that both sides have shut shows nothing: then only the link does.
         let shut_here = self.socket.has(status::ANCHOR_SHUT);
         let shut_there = self.peer_flags() & side_flags::ANCHOR_SHUT != 0;
         let lives = match (shut_here, shut_there) {
@@ -267,7 +268,7 @@ impl Lane {
         polled.is_ok() && set[0].revents & libc::POLLHUP != 0
     }
 
-    /// Asks the kernel now and then whether the peer still lives, for programs that never sleep. Where there are many sockets,
+    /// Asks the kernel now and then whether the peer still lives, for programs that never sleep. With many sockets,
     /// each is asked about less often.
     #[inline]
     pub fn check_peer(&self) {
@@ -281,20 +282,21 @@ impl Lane {
             }
             ANY_CHECKED.store(now, Ordering::Relaxed);
             self.socket.local.checked.store(now, Ordering::Relaxed);
-            self.look_for_peer();
+            self.check_peer_now();
         }
     }
 
     /// Asks the kernel whether the peer still lives.
-    pub fn look_for_peer(&self) {
+    pub fn check_peer_now(&self) {
         if sys::has_hung_up(self.fd) {
             self.peer_ended();
         }
     }
 
-    /// Shows a change that no peer tells of to whoever of this program sleeps on the anchor. From then on it brings no tokens.
+    /// Wakes all threads of this program that sleep on the anchor, for a change that no peer announces. The anchor
+    /// brings no tokens afterwards.
     #[cold]
-    pub fn rouse(&self) {
+    pub fn wake_sleepers(&self) {
         let flags = &self.own().flags;
         flags.fetch_or(side_flags::ANCHOR_SHUT, Ordering::AcqRel);
         self.socket.mark(status::SHARED | status::ANCHOR_SHUT);
@@ -305,8 +307,8 @@ impl Lane {
         };
     }
 
-    /// How long to sleep before another look where the anchor brings no tokens, in nanoseconds. A peer that is gone says no more.
-    pub fn pause(&self) -> Option<i64> {
+    /// Nanoseconds to sleep before another look where the anchor brings no tokens. A dead peer sends no more.
+    pub fn poll_interval(&self) -> Option<i64> {
         if self.socket.has(status::PEER_GONE) {
             Some(10_000_000)
         } else if self.socket.has(status::ANCHOR_SHUT) {
@@ -316,7 +318,7 @@ impl Lane {
         }
     }
 
-    /// Hands the socket to an event loop's cell, or takes it back.
+    /// Assigns the socket to an event loop's cell, or takes it back.
     pub fn attach_cell(&self, index: Option<usize>) {
         waiter::attach_cell(&self.own().waiter, index);
     }

@@ -1,7 +1,8 @@
-//! What this process touches of the memory that its peers write. A page that nobody wrote is made, and charged to whoever reads it: a
-//! peer of another user that says to have written what it has not would have its readers pay for all of its arena. So of such peers'
-//! arenas no more is read in place than a budget of the whole process. Beyond it bytes are read by `pread`, which makes no pages, and
-//! costs a call: nobody is refused, and whose rings are within the budget pays nothing.
+//! The budget for memory that peers write and this process touches. The kernel makes a page that was never written when
+//! it is read, and charges it to the reader: a peer of another user that claims to have written its arena could make
+//! its readers pay for all of it. So of such peers' arenas no more is read in place than a budget of the whole process.
+//! Beyond it bytes are read by `pread`, which makes no pages and costs a system call: no peer is refused, and peers
+//! within the budget pay nothing.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,23 +15,24 @@ use crate::descriptors::credentials;
 use crate::ground::lock::Lock;
 use crate::ground::sys;
 
-/// Bytes of the arenas of other users' programs that this process reads in place.
+/// Bytes of other users' arenas that this process reads in place at most.
 const MOST: usize = 48 << 20;
-/// Those that it may have touched.
-static TOUCHED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of them that it may have touched.
+static TOUCHED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Arenas are counted by the smallest ring.
+/// Arenas are counted in units of the smallest ring.
 const GRAIN: u64 = 1 << (SMALL_RING_LOG2);
 
-/// Which parts of the peer's arena count.
-pub(super) struct Touched(Lock<Vec<u64>>);
+/// Which parts of the peer's arena are counted.
+pub(super) struct TouchedParts(Lock<Vec<u64>>);
 
-impl Touched {
+impl TouchedParts {
     pub const fn new() -> Self {
         Self(Lock::new(Vec::new()))
     }
 
-    /// Counts `length` grains from `first` on. False, and nothing is counted, where the budget has no room for the new ones.
+    /// Counts `length` grains from `first` on. False where the budget has no room for those that are new; then nothing
+    /// is counted.
     fn count(&self, first: usize, length: usize, budget: &AtomicUsize) -> bool {
         let Some(mut words) = self.0.lock() else {
             return false;
@@ -58,7 +60,7 @@ impl Touched {
         true
     }
 
-    /// The memory has gone back.
+    /// Uncounts all parts: the memory was released.
     fn forget(&self, budget: &AtomicUsize) {
         let words = self.0.lock().map(|mut words| core::mem::take(&mut *words));
         let grains: u32 = words.into_iter().flatten().map(u64::count_ones).sum();
@@ -67,7 +69,7 @@ impl Touched {
 }
 
 impl LinkEnd {
-    /// Whether a larger ring of the peer's may be read in place.
+    /// Whether a larger ring of the peer may be read in place.
     #[cold]
     pub fn may_touch(&self, ring: Geometry) -> bool {
         if ring.log2 <= SMALL_RING_LOG2 || self.is_of_own_user() {
@@ -75,12 +77,15 @@ impl LinkEnd {
         }
         let start = self.layout.arena_start(self.role.other()) as u64;
         let first = ring.offset.saturating_sub(start) / GRAIN;
-        self.touched
-            .count(first as usize, (ring.size() / GRAIN) as usize, &TOUCHED)
+        self.touched.count(
+            first as usize,
+            (ring.size() / GRAIN) as usize,
+            &TOUCHED_BYTES,
+        )
     }
 
-    /// Whether the peer could do nothing to this process that its user could not do anyway. A server that becomes another user's
-    /// leaves its links.
+    /// Whether the peer could do nothing to this process that its user could not do anyway. A server that becomes
+    /// another user's leaves its links.
     pub fn is_of_own_user(&self) -> bool {
         let own = netchannel_abi::directory::owner_word(credentials::owner());
         let is_daemon = self.relayed.load(Ordering::Relaxed)
@@ -88,16 +93,16 @@ impl LinkEnd {
         is_daemon || self.owner_word() == own
     }
 
-    pub(super) fn touches_no_more(&self) {
-        self.touched.forget(&TOUCHED);
+    pub(super) fn uncount_touched(&self) {
+        self.touched.forget(&TOUCHED_BYTES);
     }
 
-    /// Copies bytes of a peer's ring without touching it: `length` of them from `sequence` on. Returns how many there were before an
-    /// address of `to` faulted, `None` where the memory's descriptor is gone.
+    /// Copies `length` bytes of a peer's ring from `sequence` on without touching its memory. Returns how many were
+    /// copied before an address of `to` faulted, `None` where the memory's descriptor is closed.
     ///
     /// # Safety
     /// As of `read`: `to` is the program's buffer.
-    pub unsafe fn read_apart(
+    pub unsafe fn pread_ring(
         &self,
         ring: Geometry,
         sequence: u64,
@@ -133,14 +138,14 @@ impl LinkEnd {
 
 #[cfg(test)]
 mod tests {
-    use super::{GRAIN, MOST, Touched};
+    use super::{GRAIN, MOST, TouchedParts};
     use core::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn what_is_touched_again_counts_once_and_goes_back_with_its_link() {
         let budget = AtomicUsize::new(0);
         let used = || budget.load(Ordering::Relaxed) / GRAIN as usize;
-        let (one, other) = (Touched::new(), Touched::new());
+        let (one, other) = (TouchedParts::new(), TouchedParts::new());
         assert!(one.count(60, 8, &budget));
         assert!(one.count(64, 8, &budget));
         assert_eq!(used(), 12);

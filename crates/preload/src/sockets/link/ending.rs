@@ -1,4 +1,4 @@
-//! The end of a link: noticed, or declared; and what becomes of its pool and its memory.
+//! The end of a link, noticed or declared, and the release of its pool and its memory.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use crate::descriptors::attach;
 use crate::ground::lock::Lock;
 use crate::ground::{addresses, clock, mappings, sys};
 
-/// The last socket over a borrowed link is gone. Who borrows links registers it.
+/// Called when the last socket over a borrowed link has ended. Registered by the module that borrows links.
 pub static UNUSED: OnceLock<fn(&LinkEnd)> = OnceLock::new();
 
 impl LinkEnd {
@@ -19,8 +19,8 @@ impl LinkEnd {
         attach::close_internal(self.memory.swap(-1, Ordering::AcqRel));
     }
 
-    /// One socket less of this process uses the link: called when all about it has been said.
-    pub fn used_less(&self) {
+    /// Counts one user of the link less, after the end of its socket was published.
+    pub fn remove_user(&self) {
         if self.live.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
@@ -32,24 +32,24 @@ impl LinkEnd {
         }
     }
 
-    /// One more does. Borrowed links are counted so while they are found.
-    pub fn used_more(&self) {
+    /// Counts one user of the link more. Borrowed links are counted so under the lock with which they are looked up.
+    pub fn add_user(&self) {
         self.live.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether another process keeps its ledger and lives on when this one's sockets are gone.
+    /// Whether another process keeps its ledger.
     const fn is_borrowed(&self) -> bool {
         self.owner == 0
     }
 
-    /// A borrowed link that nobody uses and nobody will find any more.
-    pub fn give_back(&self) {
+    /// Releases a borrowed link that no socket uses and no look-up finds any more.
+    pub fn end_borrowed(&self) {
         self.dead.store(true, Ordering::Release);
         self.drop_memory();
         self.vacate();
     }
 
-    /// Whether the other process ended; asks the kernel.
+    /// Whether the other process lives; asks the kernel.
     pub fn check(&self) -> bool {
         if !self.is_alive() {
             return false;
@@ -59,7 +59,7 @@ impl LinkEnd {
             return true;
         }
         self.checked.store(now, Ordering::Relaxed);
-        // Without a channel of its own this process can not tell, unless it was told.
+        // Without a channel of its own this process can only know it from others.
         let Some(gone) = self.channel.with(sys::has_hung_up) else {
             return self.is_alive();
         };
@@ -69,8 +69,8 @@ impl LinkEnd {
         !gone
     }
 
-    /// The other end is gone or broke the rules: no new connection, and the pool is closed. Sockets
-    /// in use find out by their anchors.
+    /// Ends the link for new connections and closes the pool: the other end has ended or broke the rules. Sockets in
+    /// use find out by their anchors.
     pub fn fail(&self) {
         if self.dead.swap(true, Ordering::AcqRel) || !self.is_own() {
             return;
@@ -90,17 +90,17 @@ impl LinkEnd {
         }
     }
 
-    /// Nobody of this process uses the link any more, and nobody will: its memory goes back.
+    /// Releases the memory: no thread of this process uses the link any more, or will.
     fn vacate(&self) {
         if self.vacated.swap(true, Ordering::AcqRel) {
             return;
         }
         if let Some(mut state) = self.state.lock() {
             (state.slots, state.free) = (Vec::new(), Vec::new());
-            (state.bare, state.closing) = (Vec::new(), Vec::new());
+            (state.without_anchor, state.closing) = (Vec::new(), Vec::new());
         }
         mappings::forget(&self.region);
-        self.touches_no_more();
+        self.uncount_touched();
         if let Some(vacancy) = self.region.vacate()
             && let Some(mut vacant) = VACANT.lock()
         {
@@ -108,9 +108,9 @@ impl LinkEnd {
         }
     }
 
-    /// This process is another user's: it has no part in the link any more, whatever its relatives go on with. Its memory goes with
-    /// all other memory that is shared.
-    fn forsake(&self) {
+    /// Leaves the link in a process that becomes another user's; relatives may go on with it. Its memory is left
+    /// together with all other shared memory.
+    fn leave_shared(&self) {
         self.dead.store(true, Ordering::Release);
         if let Some(mut state) = self.state.lock() {
             for lent in &mut state.slots {
@@ -120,13 +120,13 @@ impl LinkEnd {
         }
         self.channel.end();
         self.drop_memory();
-        self.touches_no_more();
-        // Not for another link: a call of another thread may still be in this one.
+        self.uncount_touched();
+        // Its addresses are not reused for another link: a call of another thread may still be in this one.
         self.vacated.store(true, Ordering::Release);
     }
 
-    /// In a forked child: the pool and the channel stay the parent's. The memory stays while
-    /// sockets of the child are `used` over it: it may hand them on.
+    /// In a forked child: the pool and the channel stay the parent's. With `used`, sockets of the child use the link
+    /// and the memfd stays open, since the child may hand them on.
     pub fn close_in_child(&self, used: bool) {
         self.state.reset();
         self.reading.reset();
@@ -142,15 +142,15 @@ impl LinkEnd {
     }
 }
 
-/// Addresses of links that ended. A link's region is never unmapped, since another thread may still
-/// look at it; it is replaced by zero pages, and the next link takes its place.
+/// Addresses of ended links. A link's region is never unmapped, since another thread may still access it. It is
+/// replaced by zero pages, and the next link takes its place.
 static VACANT: Lock<Vec<Vacancy>> = Lock::new(Vec::new());
 
-/// Links whose memory this process has, also those of its parent.
+/// Links whose memory this process has mapped, also those of its parent.
 static ALL: Lock<Vec<&'static LinkEnd>> = Lock::new(Vec::new());
 
-/// A link is known from now on.
-pub(super) fn known(link: LinkEnd) -> &'static LinkEnd {
+/// Registers a new link.
+pub(super) fn register(link: LinkEnd) -> &'static LinkEnd {
     let link: &'static LinkEnd = Box::leak(Box::new(link));
     mappings::note(&link.region);
     if let Some(mut all) = ALL.lock() {
@@ -160,13 +160,13 @@ pub(super) fn known(link: LinkEnd) -> &'static LinkEnd {
     link
 }
 
-/// The process is another user's: it lets all links go. Their memory follows.
-pub fn forsake_all() {
+/// Leaves all links: the process becomes another user's. Their memory follows.
+pub fn leave_all() {
     let all = ALL.lock().map(|mut all| core::mem::take(&mut *all));
-    all.into_iter().flatten().for_each(LinkEnd::forsake);
+    all.into_iter().flatten().for_each(LinkEnd::leave_shared);
 }
 
-/// In a forked child no other thread holds the locks.
+/// In a forked child, where other threads that held the locks do not exist.
 pub fn reset_in_child() {
     VACANT.reset();
     ALL.reset();

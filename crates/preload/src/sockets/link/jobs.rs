@@ -1,5 +1,5 @@
-//! New connections: announced by the client over the queue, taken by the server, with doorbells and
-//! anchors over the channel.
+//! New connections: announced by the client over the queue and taken by the server, with doorbells and anchors over the
+//! channel.
 
 use core::sync::atomic::Ordering;
 
@@ -10,21 +10,21 @@ use netchannel_abi::nqe::{Nqe, Operation as Job};
 use netchannel_ring::departure::{self, Fate};
 use netchannel_ring::queue::{self, Element};
 
-use super::{LinkEnd, Loan, Taken, reset_side};
+use super::{JobOutcome, LinkEnd, Loan, reset_side};
 use crate::descriptors::limits;
 use crate::ground::{clock, sys};
 
-/// Connections are accepted in the order in which they were announced, this long back at most.
+/// Connections are accepted in the order of their announcement; an announcement counts as at most this old.
 const MOST_AHEAD: u64 = 10_000 * clock::MICROSECOND;
-/// How often a client looks whether a server that leaves has left: for two seconds.
+/// How often a client looks whether a leaving server has left: for two seconds.
 const MOST_LOOKS: u32 = 20_000;
-/// How often a loop says that it has looked.
-const SAID_EVERY: u64 = 50 * clock::MICROSECOND;
+/// How often a loop publishes that it has looked.
+const LOOK_INTERVAL: u64 = 50 * clock::MICROSECOND;
 
-/// So many connections may wait for an event loop that is awake before one that sleeps is woken.
-const FEW: u64 = 4;
-/// And this long ago it may have looked, in the clock's units: it may be at work longer than a wake-up takes.
-const JUST_NOW: u64 = 3 * SAID_EVERY;
+/// So many connections may wait for an event loop that is awake before a sleeping one is woken,
+const FEW_WAITING: u64 = 4;
+/// if it has looked within this time, in the clock's units: it may work longer than a wake-up takes.
+const RECENT: u64 = 3 * LOOK_INTERVAL;
 
 impl LinkEnd {
     fn job_queue(&self) -> Option<(&QueueIndices, &[Element])> {
@@ -36,14 +36,15 @@ impl LinkEnd {
         Some((indices, elements))
     }
 
-    /// (client) Whether somebody sleeps at the other end, who is hereby claimed: the caller must wake him with [`Self::announce`].
+    /// (client) Claims a sleeping server: true where one sleeps, which the caller must wake with [`Self::announce`].
     pub fn claim(&self) -> bool {
         let indices = self.job_queue();
         indices.is_some_and(|(indices, _)| queue::claim_sleep(&indices.asleep, asleep::AWAKE))
     }
 
-    /// (client) How long ago an event loop at the other end has looked that is awake, and how many connections wait for it.
-    fn looping(&self) -> Option<(u64, u64)> {
+    /// (client) How long ago an event loop at the other end that is awake has looked, and how many connections wait for
+    /// it.
+    fn loop_state(&self) -> Option<(u64, u64)> {
         let (indices, _) = self.job_queue()?;
         let looked = indices.looked.load(Ordering::Relaxed);
         let (tail, head) = (&indices.tail, &indices.head);
@@ -54,32 +55,33 @@ impl LinkEnd {
         loops.then(|| (clock::now().wrapping_sub(looked), waiting))
     }
 
-    /// (client) Whether an event loop at the other end takes a connection soon.
+    /// (client) Whether an event loop at the other end will take a connection soon.
     pub fn has_loop(&self) -> bool {
-        self.looping()
+        self.loop_state()
             .is_some_and(|(since, _)| since < asleep::LOOKS_AGAIN)
     }
 
-    /// (client) Whether such a loop takes it sooner than one that would have to be woken.
+    /// (client) Whether such a loop takes it sooner than a loop that would have to be woken.
     pub fn has_idle_loop(&self) -> bool {
-        self.looping()
-            .is_some_and(|(since, waiting)| since < JUST_NOW && waiting < FEW)
+        self.loop_state()
+            .is_some_and(|(since, waiting)| since < RECENT && waiting < FEW_WAITING)
     }
 
-    /// (client) Whether an event loop at the other end sleeps, which is woken by what is announced.
-    pub fn rests(&self) -> bool {
+    /// (client) Whether an event loop at the other end sleeps, which an announcement wakes.
+    pub fn has_sleeping_loop(&self) -> bool {
         let indices = self.job_queue();
         indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Acquire) == asleep::RESTS)
     }
 
-    /// (client) Whether the server who accepted last from the queue, over which connections go here, was an event loop.
-    pub fn serves_loops(&self) -> bool {
+    /// (client) Whether the server that last accepted from the queue, to which connections of this link go, was an
+    /// event loop.
+    pub fn accepted_by_loop(&self) -> bool {
         let indices = self.job_queue();
         indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Relaxed) == asleep::LOOPS)
     }
 
-    /// (client) Announces a connection whose slot is filled in, and wakes the server if need be, or
-    /// if he was `claimed`. False when the server's queue is full.
+    /// (client) Announces a connection whose slot is filled in, and wakes the server if it sleeps or was `claimed`.
+    /// False when the server's queue is full.
     pub fn announce(&self, handle: Handle, listener: u32, claimed: bool) -> bool {
         let Some((indices, elements)) = self.job_queue() else {
             return false;
@@ -113,32 +115,33 @@ impl LinkEnd {
                 return false;
             }
         }
-        // Pairs with the fence in `listen_for_jobs`, and with that of who leaves.
+        // Pairs with the fences in `listen_for_jobs` and of a leaving server.
         core::sync::atomic::fence(Ordering::SeqCst);
         if !self.is_taken(indices, position) {
             return false;
         }
         let slept = match indices.asleep.load(Ordering::Relaxed) {
             asleep::RESTS => {
-                // What comes until it has looked needs not wake it.
+                // Announcements need not wake it again until it has looked.
                 indices.looked.store(now, Ordering::Relaxed);
                 queue::claim_sleep(&indices.asleep, asleep::LOOPS)
             }
             _ => queue::claim_sleep(&indices.asleep, asleep::AWAKE),
         };
         if (slept || claimed && indices.asleep.load(Ordering::Relaxed) == asleep::AWAKE)
-            && let Some(Err(libc::EPIPE | libc::ECONNRESET)) = self.ring()
+            && let Some(Err(libc::EPIPE | libc::ECONNRESET)) = self.ring_doorbell()
         {
             self.fail();
         }
         true
     }
 
-    /// (client) Whether what was just announced, up to `position`, is or will be taken: by a server that stays, or before it left.
+    /// (client) Whether the announcement at `position` is or will be taken: the server stays, or took it before it
+    /// left.
     fn is_taken(&self, indices: &QueueIndices, position: u64) -> bool {
         let fate = || departure::fate(&indices.departure, &indices.head, position);
         let mut known = fate();
-        // The other process does nothing between but take what there is: one that stands still is no reason to wait for ever.
+        // The leaving process only takes announcements meanwhile: if it stands still, the client does not wait forever.
         for _ in 0..MOST_LOOKS {
             if known != Fate::Unknown {
                 break;
@@ -152,19 +155,19 @@ impl LinkEnd {
         known != Fate::Left
     }
 
-    /// The doorbell.
-    fn ring(&self) -> Option<Result<usize, i32>> {
+    /// Rings the doorbell.
+    fn ring_doorbell(&self) -> Option<Result<usize, i32>> {
         self.channel
             .with(|fd| sys::send(fd, &[0], libc::MSG_DONTWAIT))
     }
 
-    /// (client) Wakes a claimed server for nothing: the connection did not come about.
+    /// (client) Wakes a claimed server without a connection: it did not come about.
     pub fn unclaim(&self) {
-        self.ring();
+        self.ring_doorbell();
     }
 
-    /// (server) Says that this end is awake: in an event loop, or for how long nobody knows.
-    pub fn awake(&self, loops: bool) {
+    /// (server) Publishes that this end is awake: in an event loop, or for an unknown time.
+    pub fn set_awake(&self, loops: bool) {
         if let Some((indices, _)) = self.job_queue() {
             let loops = loops && self.is_alive();
             let word = if loops { asleep::LOOPS } else { asleep::AWAKE };
@@ -177,18 +180,18 @@ impl LinkEnd {
         }
     }
 
-    /// (server) An event loop looks at it `now`.
-    pub fn looks(&self, now: u64) {
+    /// (server) Publishes that an event loop looks at `now`.
+    pub fn publish_look(&self, now: u64) {
         if let Some((indices, _)) = self.job_queue()
-            && now.wrapping_sub(indices.looked.load(Ordering::Relaxed)) > SAID_EVERY
+            && now.wrapping_sub(indices.looked.load(Ordering::Relaxed)) > LOOK_INTERVAL
         {
             indices.looked.store(now, Ordering::Relaxed);
         }
     }
 
-    /// (server) No more connections will be taken but those that one more look finds. The caller looks, and says that it has
-    /// [left](Self::left).
-    pub fn hang_up(&self) {
+    /// (server) Leaves the queue: no more connections are taken, except for those that one more look finds. The caller
+    /// looks, and then calls [`Self::finish_leaving`].
+    pub fn begin_leaving(&self) {
         if let Some((indices, _)) = self.job_queue() {
             departure::leave(&indices.departure);
         }
@@ -199,26 +202,26 @@ impl LinkEnd {
         });
     }
 
-    /// (server) Whether it has [left](Self::left).
+    /// (server) Whether it has [left](Self::finish_leaving).
     #[inline]
-    pub fn has_departed(&self) -> bool {
-        self.departed.load(Ordering::Relaxed)
+    pub fn has_left(&self) -> bool {
+        self.has_left_queue.load(Ordering::Relaxed)
     }
 
-    /// (server) What is announced from now on is not taken, and its client knows.
-    pub fn left(&self) {
+    /// (server) Publishes that announcements are no longer taken, which clients see.
+    pub fn finish_leaving(&self) {
         let reading = self.reading.lock();
         if self.is_starved() {
             self.keep_announced();
         }
-        self.departed.store(true, Ordering::Relaxed);
+        self.has_left_queue.store(true, Ordering::Relaxed);
         drop(reading);
         if let Some((indices, _)) = self.job_queue() {
             departure::left(&indices.departure);
         }
     }
 
-    /// (server) Whether connections wait to be taken.
+    /// (server) Whether there are connections to take.
     #[inline]
     pub fn has_jobs(&self) -> bool {
         let Some((indices, _)) = self.job_queue() else {
@@ -226,7 +229,7 @@ impl LinkEnd {
         };
         let head = indices.head.load(Ordering::Relaxed);
         let announced = indices.tail.load(Ordering::Acquire) != head;
-        announced && !self.has_departed() || self.is_starved()
+        announced && !self.has_left() || self.is_starved()
     }
 
     /// (server) Whether connections wait for numbers of descriptors.
@@ -235,7 +238,8 @@ impl LinkEnd {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// (server) Asks for a doorbell; the caller, who accepts soon after it where it `loops`, looks at [`Self::has_jobs`] once more.
+    /// (server) Asks for a doorbell; the caller, which accepts soon after it where it `loops`, checks
+    /// [`Self::has_jobs`] once more.
     pub fn listen_for_jobs(&self, loops: bool) {
         if let Some((indices, _)) = self.job_queue() {
             let word = if loops { asleep::RESTS } else { asleep::SLEEPS };
@@ -245,16 +249,16 @@ impl LinkEnd {
         }
     }
 
-    /// (server) Takes new connections, calling `each` with the listener, the loan, and when it was announced.
+    /// (server) Takes new connections: calls `each` with the listener, the loan, and the time of the announcement.
     pub fn take_jobs(&self, mut each: impl FnMut(u32, Loan, u64)) {
         let Some((indices, elements)) = self.job_queue() else {
             return;
         };
-        // `None` in a handler that interrupted the reading: who was interrupted looks again.
+        // `None` in a signal handler that interrupted the reading: the interrupted thread looks again.
         let Some(_reading) = self.reading.lock() else {
             return;
         };
-        if self.is_starved() && !self.take_announced(&mut each) || self.has_departed() {
+        if self.is_starved() && !self.take_announced(&mut each) || self.has_left() {
             return;
         }
         let mut batch = [Nqe::default(); 32];
@@ -275,9 +279,11 @@ impl LinkEnd {
             let taken = batch.get(..count).unwrap_or(&[]);
             for (index, nqe) in taken.iter().enumerate() {
                 match self.take_job(nqe) {
-                    Taken::Lent(loan) => each(listener_of(nqe), loan, time_of(nqe)),
-                    Taken::Later => return self.starve(taken.get(index..).unwrap_or(&[])),
-                    Taken::Broken => return self.fail(),
+                    JobOutcome::Lent(loan) => each(listener_of(nqe), loan, time_of(nqe)),
+                    JobOutcome::Later => {
+                        return self.keep_for_later(taken.get(index..).unwrap_or(&[]));
+                    }
+                    JobOutcome::Invalid => return self.fail(),
                 }
             }
             if count < batch.len() {
@@ -286,7 +292,7 @@ impl LinkEnd {
         }
     }
 
-    /// What the last look did not come to, behind a connection that waits for numbers: clients were told that it is taken.
+    /// Keeps the announcements behind a connection that waits for numbers: their clients were told that they are taken.
     fn keep_announced(&self) {
         let Some((indices, elements)) = self.job_queue() else {
             return;
@@ -298,22 +304,22 @@ impl LinkEnd {
                 consumer.pop(&indices.tail, &indices.head, elements, &mut batch)
             });
             match popped {
-                Some(Ok(count @ 1..)) => self.starve(batch.get(..count).unwrap_or(&[])),
+                Some(Ok(count @ 1..)) => self.keep_for_later(batch.get(..count).unwrap_or(&[])),
                 _ => return,
             }
         }
     }
 
-    /// What has no anchor for want of numbers is kept, and tried again at every look.
+    /// Keeps connections that have no anchor for want of numbers; every look tries again.
     #[cold]
-    fn starve(&self, jobs: &[Nqe]) {
+    fn keep_for_later(&self, jobs: &[Nqe]) {
         if let Some(mut state) = self.state.lock() {
             state.announced.extend(jobs);
             self.starved.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Takes what was kept, in its order. Whether none is left.
+    /// Takes kept connections, in their order. Whether none is left.
     #[cold]
     fn take_announced(&self, each: &mut impl FnMut(u32, Loan, u64)) -> bool {
         loop {
@@ -326,9 +332,9 @@ impl LinkEnd {
             };
             drop(state);
             match self.take_job(&nqe) {
-                Taken::Lent(loan) => each(listener_of(&nqe), loan, time_of(&nqe)),
-                Taken::Later => return false,
-                Taken::Broken => {
+                JobOutcome::Lent(loan) => each(listener_of(&nqe), loan, time_of(&nqe)),
+                JobOutcome::Later => return false,
+                JobOutcome::Invalid => {
                     self.fail();
                     return false;
                 }
@@ -339,29 +345,29 @@ impl LinkEnd {
         }
     }
 
-    fn take_job(&self, nqe: &Nqe) -> Taken {
+    fn take_job(&self, nqe: &Nqe) -> JobOutcome {
         let handle = Handle::from_word(nqe.handle);
         let Some(slot) = self.slot(handle.index) else {
-            return Taken::Broken;
+            return JobOutcome::Invalid;
         };
         if nqe.operation != Job::Connect as u8 {
-            return Taken::Broken;
+            return JobOutcome::Invalid;
         }
         let pair = slot.meta.anchor.load(Ordering::Relaxed);
-        if let Some(loan) = self.seat(handle, slot, pair) {
-            return Taken::Lent(loan);
+        if let Some(loan) = self.assign_slot(handle, slot, pair) {
+            return JobOutcome::Lent(loan);
         }
-        // The anchor may lie in the channel. After its end, what came before it is still to be taken.
-        let lacking = !self.has_anchor(handle.index, pair) && self.read() == Read::Starved;
+        // The anchor may lie in the channel, also in one that has ended.
+        let lacking = !self.has_anchor(handle.index, pair) && self.read() == ChannelState::Starved;
         if lacking && !self.has_anchor(handle.index, pair) {
-            return Taken::Later;
+            return JobOutcome::Later;
         }
-        self.seat(handle, slot, pair)
-            .map_or(Taken::Broken, Taken::Lent)
+        self.assign_slot(handle, slot, pair)
+            .map_or(JobOutcome::Invalid, JobOutcome::Lent)
     }
 
-    /// The slot with its anchor is the connection's.
-    fn seat(&self, handle: Handle, slot: &Slot, pair: u32) -> Option<Loan> {
+    /// Gives the slot with its anchor to the connection.
+    fn assign_slot(&self, handle: Handle, slot: &Slot, pair: u32) -> Option<Loan> {
         let mut state = self.state.lock()?;
         let lent = state.slots.get_mut(handle.index as usize)?;
         self.free_if_gone(lent, slot);
@@ -398,25 +404,27 @@ impl LinkEnd {
     /// Reads doorbells and anchors from the channel, and notices the end of the other process.
     pub fn read_channel(&self) {
         if let Some(_reading) = self.reading.lock()
-            && self.read() == Read::Ended
-            // What was announced before the end is still to be accepted.
+            && self.read() == ChannelState::Ended
+            // Connections that were announced before the end are still accepted.
             && !(self.role == Role::Server && self.has_jobs())
         {
             self.fail();
         }
     }
 
-    /// Takes what lies in the channel, for who holds `reading`.
-    fn read(&self) -> Read {
+    /// Reads the channel. The caller holds `reading`.
+    fn read(&self) -> ChannelState {
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut descriptors = [-1; sys::MOST];
             let got = self
                 .channel
                 .with(|fd| limits::receive_message(fd, &mut bytes, &mut descriptors));
-            let Some(got) = got else { return Read::All };
+            let Some(got) = got else {
+                return ChannelState::Empty;
+            };
             match got {
-                Ok((0, _)) => return Read::Ended,
+                Ok((0, _)) => return ChannelState::Ended,
                 Ok((length, count)) => {
                     let fds = descriptors.get(..count).unwrap_or(&[]);
                     let message = bytes.get(..length).and_then(Message::from_bytes);
@@ -438,9 +446,9 @@ impl LinkEnd {
                         _ => fds.iter().for_each(|fd| sys::close(*fd)),
                     }
                 }
-                Err(libc::EAGAIN | libc::EINTR) => return Read::All,
-                Err(libc::EMFILE) => return Read::Starved,
-                Err(_) => return Read::Ended,
+                Err(libc::EAGAIN | libc::EINTR) => return ChannelState::Empty,
+                Err(libc::EMFILE) => return ChannelState::Starved,
+                Err(_) => return ChannelState::Ended,
             }
         }
     }
@@ -448,20 +456,21 @@ impl LinkEnd {
 
 /// How far a channel was read.
 #[derive(PartialEq, Eq)]
-enum Read {
-    /// Nothing is left in it.
-    All,
-    /// What is left waits for numbers of descriptors.
+enum ChannelState {
+    /// The channel is empty.
+    Empty,
+    /// The rest waits for numbers of descriptors.
     Starved,
-    /// It has ended.
+    /// The channel has ended.
     Ended,
 }
 
-/// When it was announced, as its client says: no client gets ahead of others by more than a moment.
+/// The time of the announcement, according to its client: bounded, so that no client gets ahead of others by more than
+/// a moment.
 fn time_of(nqe: &Nqe) -> u64 {
     let now = clock::now();
-    let said = u64::from(nqe.length) << 32 | u64::from(nqe.offset);
-    said.clamp(now.saturating_sub(MOST_AHEAD), now)
+    let announced = u64::from(nqe.length) << 32 | u64::from(nqe.offset);
+    announced.clamp(now.saturating_sub(MOST_AHEAD), now)
 }
 
 fn listener_of(nqe: &Nqe) -> u32 {

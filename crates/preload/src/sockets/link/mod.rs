@@ -1,9 +1,8 @@
 //! One end of a link: the region shared with one other program, the pool of anchors, and the
 //! ledger of slots.
 //!
-//! A slot is lent to one connection after the other, together with its pair of anchors, so that a
-//! connection between programs that know each other costs neither a new socket nor a question to
-//! the daemon.
+//! A slot is lent to one connection after the other, together with its pair of anchors. So a repeated connection
+//! between two programs costs neither a new socket nor a request to the daemon.
 
 mod budget;
 pub mod ending;
@@ -27,9 +26,9 @@ use crate::descriptors::channel::Channel;
 use crate::ground::lock::Lock;
 use crate::ground::{process, sys};
 
-pub use ending::{forsake_all, reset_in_child};
+pub use ending::{leave_all, reset_in_child};
 
-/// One end of a link. Never freed: a socket may still look at it.
+/// One end of a link. Never freed: a thread may still access it.
 pub struct LinkEnd {
     /// The daemon's number.
     pub number: u64,
@@ -39,38 +38,38 @@ pub struct LinkEnd {
     pub layout: Layout,
     /// The shared memory.
     pub region: Region,
-    /// Device and inode of it: a number alone names nothing, since daemons follow each other.
+    /// Device and inode of the memory. The number alone is not unique, since daemons follow one another.
     pub identity: (u64, u64),
-    /// The memfd, to hand connections on; kept while sockets of this process use the link.
+    /// The memfd, for handing connections on; kept while sockets of this process use the link.
     memory: AtomicI32,
-    /// The link channel: doorbells, more anchors, and the news that the other process ended.
+    /// The link channel: doorbells, more anchors, and the hang-up of the other process.
     channel: Channel,
     /// The listener it was made for.
     pub listener: u32,
     /// Process that holds this end; forked children use its sockets but not its ledger.
     pub owner: u32,
-    /// The other process is gone, or broke the rules.
+    /// The other process has ended, or broke the rules.
     pub dead: AtomicBool,
     /// (server) The daemon's relay is at the other end: the addresses it names are true.
     pub relayed: AtomicBool,
-    /// What the word of a port says that belongs to the user of the other end; 0 where that is not known.
+    /// The word of a port that belongs to the user of the other end; 0 where that is not known.
     user: AtomicU32,
-    /// (client) Several processes have held the listener while the link was there. Which of them has it nobody knows: it may be one that
-    /// ends.
+    /// (client) Several processes have held the listener during the life of the link. Any of them may have the other
+    /// end, also one that ends.
     pub shared: AtomicBool,
-    /// Its connections go through the queue of a listener, to whoever accepts first.
+    /// Its connections go through the queue of a listener, to the process that accepts first.
     queued: AtomicBool,
-    /// (client) So many have entered it.
+    /// (client) Number of connections that have entered the queue with the memory.
     entered: AtomicU32,
-    /// (server) The client's process, where they came so.
+    /// (server) The client's process, where its connections came through the queue.
     client: AtomicI32,
     /// (server) Its first connection has not come yet.
     pub expecting: AtomicBool,
     /// Sockets of this process that use it.
     pub live: AtomicUsize,
-    /// What of the peer's arena is read in place.
-    touched: budget::Touched,
-    /// Its memory was given back.
+    /// The parts of the peer's arena that are read in place.
+    touched: budget::TouchedParts,
+    /// Its memory was released.
     vacated: AtomicBool,
     /// When the kernel was last asked whether the other process lives.
     checked: AtomicU64,
@@ -78,59 +77,59 @@ pub struct LinkEnd {
     pooled: AtomicUsize,
     /// Cells in use, a bit each.
     cells: AtomicU32,
-    /// (server) Held while the channel is read and jobs are taken: an anchor that one thread has read is in the pool before another
-    /// looks for it there.
+    /// (server) Held while the channel is read and jobs are taken: an anchor that one thread has read is in the pool
+    /// before another thread looks for it there.
     reading: Lock<()>,
     /// (server) Connections were announced whose anchors found no number yet.
     starved: AtomicBool,
-    /// (server) What was announced since the last look is not taken any more.
-    departed: AtomicBool,
+    /// (server) New announcements are not taken any more.
+    has_left_queue: AtomicBool,
     state: Lock<State>,
 }
 
-/// What a slot is to this end.
+/// This end's ledger of a slot.
 #[derive(Clone, Copy, Default)]
-struct Lent {
+struct SlotLedger {
     generation: u32,
-    /// How many anchor pairs the slot has had; both ends count the same.
+    /// Anchor pairs that the slot has had; both ends count the same.
     pairs: u32,
     anchor: i32,
     busy: bool,
     /// (client) Noted as closing while other processes have the connection.
-    left: bool,
-    /// (client) Its port, to be given back with it; 0 where that is not this process's to do.
+    left_to_others: bool,
+    /// (client) The port to be returned with the slot; 0 where another process does that.
     port: u16,
     anchor_nonblocking: bool,
     /// Transmit rings of the last connection, which the peer may still read.
     blocks: [Option<Geometry>; 2],
-    /// (client) The ring that was lent to whoever accepts.
-    apart: Option<Geometry>,
+    /// (client) The ring that was lent to the acceptor.
+    lent_ring: Option<Geometry>,
 }
 
 struct State {
-    slots: Vec<Lent>,
+    slots: Vec<SlotLedger>,
     /// (client) Slots with an anchor, ready for a connection.
     free: Vec<u32>,
     /// (client) Slots without an anchor.
-    bare: Vec<u32>,
+    without_anchor: Vec<u32>,
     /// (client) Closed here, not yet closed by the server.
     closing: Vec<u32>,
     arena: Arena,
-    /// (client) The server's, where nobody else keeps it.
-    servers: Arena,
+    /// (client) The server's arena, where no server keeps it.
+    server_arena: Arena,
     producer: Producer,
     consumer: Consumer,
-    /// (server) What was announced and not taken yet, where the link is starved.
+    /// (server) Announcements that are not taken yet, where the link is starved.
     announced: VecDeque<Nqe>,
 }
 
-/// What became of a connection that was announced.
-enum Taken {
+/// The outcome of taking an announced connection.
+enum JobOutcome {
     Lent(Loan),
     /// Its anchor waits in the channel until there is a number for it.
     Later,
-    /// Such a one can not be.
-    Broken,
+    /// The announcement is invalid.
+    Invalid,
 }
 
 /// An anchor that was lent with a slot.
@@ -145,8 +144,8 @@ pub struct Loan {
 }
 
 impl LinkEnd {
-    /// Takes a link that the daemon made: `descriptors` are the memory, the channel, and the
-    /// anchors of the slots from `first` on. All of them are consumed.
+    /// Adopts a link that the daemon made: `descriptors` are the memory, the channel, and the anchors of the slots from
+    /// `first` on. All of them are consumed.
     pub fn adopt(
         role: Role,
         number: u64,
@@ -160,15 +159,15 @@ impl LinkEnd {
             descriptors.iter().for_each(|fd| sys::close(*fd));
             return None;
         };
-        let link = ending::known(link);
+        let link = ending::register(link);
         for (index, anchor) in anchors.iter().enumerate() {
             link.add_anchor(first + index, *anchor, true);
         }
         Some(link)
     }
 
-    /// Takes part in a link that another process of this program, or another holder of the
-    /// listener, keeps: the data path works, the ledger is not ours.
+    /// Borrows a link whose ledger another process of this program, or another holder of the listener, keeps: only the
+    /// data path works.
     pub fn borrow(
         role: Role,
         number: u64,
@@ -181,7 +180,7 @@ impl LinkEnd {
             return None;
         };
         link.owner = 0;
-        Some(ending::known(link))
+        Some(ending::register(link))
     }
 
     fn build(
@@ -206,10 +205,10 @@ impl LinkEnd {
         let state = State {
             slots: Vec::new(),
             free: Vec::new(),
-            bare: Vec::new(),
+            without_anchor: Vec::new(),
             closing: Vec::new(),
             arena: arena(&layout, role),
-            servers: arena(&layout, Role::Server),
+            server_arena: arena(&layout, Role::Server),
             producer: Producer::at(0),
             consumer: Consumer::at(0),
             announced: VecDeque::new(),
@@ -233,22 +232,22 @@ impl LinkEnd {
             client: AtomicI32::new(0),
             expecting: AtomicBool::new(false),
             live: AtomicUsize::new(0),
-            touched: budget::Touched::new(),
+            touched: budget::TouchedParts::new(),
             vacated: AtomicBool::new(false),
             checked: AtomicU64::new(0),
             pooled: AtomicUsize::new(0),
             cells: AtomicU32::new(0),
             reading: Lock::new(()),
             starved: AtomicBool::new(false),
-            departed: AtomicBool::new(false),
+            has_left_queue: AtomicBool::new(false),
             state: Lock::new(state),
         })
     }
 
-    /// What the daemon said of the other end: whether it is the daemon's relay, and else the user of the program, or of all the programs
-    /// that it may be.
-    pub fn is_from(&self, relay: bool, user: u64) {
-        // All ones where the daemon has forgotten the link: it may have said so before.
+    /// Notes what the daemon says of the other end: whether it is the daemon's relay, and otherwise the user of the
+    /// program, or of all programs that it may be.
+    pub fn set_origin(&self, relay: bool, user: u64) {
+        // All ones where the daemon has forgotten the link: it may have named the user before.
         let word = u32::try_from(user).map_or(0, directory::owner_word);
         if word != 0 {
             self.user.store(word, Ordering::Relaxed);
@@ -256,12 +255,12 @@ impl LinkEnd {
         self.relayed.store(relay, Ordering::Relaxed);
     }
 
-    /// User of the other end, where a daemon has said it.
+    /// User of the other end, where a daemon has named it.
     pub fn user(&self) -> Option<u32> {
         self.owner_word().checked_sub(1)
     }
 
-    /// What the word of a port says that belongs to that user.
+    /// The word of a port that belongs to that user.
     pub fn owner_word(&self) -> u32 {
         self.user.load(Ordering::Relaxed)
     }
@@ -271,7 +270,7 @@ impl LinkEnd {
         self.channel.number()
     }
 
-    /// A descriptor of the library has moved.
+    /// Notes that a descriptor of the library has a new number.
     pub fn relocate(&self, from: i32, to: i32) {
         self.channel.relocate(from, to);
         let (order, memory) = (Ordering::Relaxed, &self.memory);
@@ -283,18 +282,18 @@ impl LinkEnd {
         }
     }
 
-    /// Whether this process may lend and take back its slots.
+    /// Whether this process keeps the ledger of its slots.
     #[inline]
     pub fn is_own(&self) -> bool {
         self.owner == process::number()
     }
 
-    /// The memfd, or -1 where it was given up.
+    /// The memfd, or -1 where it was closed.
     pub fn memory(&self) -> i32 {
         self.memory.load(Ordering::Acquire)
     }
 
-    /// Whether the other end still lives, as far as is known.
+    /// Whether the other end lives, as far as is known.
     #[inline]
     pub fn is_alive(&self) -> bool {
         !self.dead.load(Ordering::Relaxed)
@@ -348,7 +347,7 @@ impl LinkEnd {
         }
     }
 
-    /// Gives a cell back.
+    /// Returns a cell.
     pub fn return_cell(&self, index: usize) {
         self.cells.fetch_and(!(1 << index), Ordering::AcqRel);
     }
@@ -366,7 +365,7 @@ fn layout(sizes: (u64, u64)) -> Option<Layout> {
     layout.is_valid().then_some(layout)
 }
 
-/// Which memory it is that was sent as that of a link.
+/// Device and inode of a received memory, if it is valid for a link of these sizes.
 pub fn identity(sizes: (u64, u64), memory: i32) -> Option<(u64, u64)> {
     let sent = Outside::admit(memory, layout(sizes)?.size());
     sent.ok().map(|sent| sent.identity())
@@ -388,6 +387,6 @@ pub fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.waiter.store(0, Ordering::Relaxed);
     side.error.store(0, Ordering::Relaxed);
     side.flags.store(0, Ordering::Relaxed);
-    // Release: who sees the generation sees the words of this connection, not of the last.
+    // Release: a peer that sees the generation sees the words of this connection, not of the one before.
     side.generation.store(generation, Ordering::Release);
 }

@@ -6,14 +6,14 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
 use netchannel_abi::message::{Message, Operation};
 
-use super::{Lent, LinkEnd, Loan, State};
+use super::{LinkEnd, Loan, SlotLedger, State};
 use crate::descriptors::{attach, limits, ports};
 use crate::ground::sys;
 
 /// A side has closed, with or without its anchor.
 const CLOSED: u32 = side_flags::RELEASED | side_flags::ANCHOR_GONE;
 
-/// Those that came from the arena.
+/// The rings that came from the arena.
 fn blocks(rings: [Geometry; 2]) -> [Option<Geometry>; 2] {
     rings.map(|ring| (ring.log2 > SMALL_RING_LOG2).then_some(ring))
 }
@@ -32,9 +32,9 @@ impl LinkEnd {
         if state.slots.len() <= slot {
             state.slots.resize(
                 slot + 1,
-                Lent {
+                SlotLedger {
                     anchor: -1,
-                    ..Lent::default()
+                    ..SlotLedger::default()
                 },
             );
         }
@@ -57,9 +57,9 @@ impl LinkEnd {
         }
     }
 
-    /// (server) A forked child, not this process, closed the connection last: it could not say so
-    /// in this ledger, only in the slot.
-    pub(super) fn free_if_gone(&self, lent: &mut Lent, slot: &Slot) {
+    /// (server) A forked child, not this process, closed the connection last. It could not note that in this ledger,
+    /// only in the slot.
+    pub(super) fn free_if_gone(&self, lent: &mut SlotLedger, slot: &Slot) {
         if self.role == Role::Server
             && lent.busy
             && slot.server.generation.load(Ordering::Relaxed) == lent.generation
@@ -69,8 +69,8 @@ impl LinkEnd {
         }
     }
 
-    /// This process has no part any more in a connection that others go on with. They say its end in
-    /// the slot; `rings` and `port` are what was taken for it here, and comes back with it.
+    /// This process leaves a connection that other processes continue; they publish its end in the slot. `rings` and
+    /// `port` were taken for it here, and are freed after that end.
     pub fn leave(&self, handle: Handle, rings: [Geometry; 2], port: u16) {
         if !self.is_own() {
             return;
@@ -86,15 +86,14 @@ impl LinkEnd {
             lent.blocks = blocks(rings);
             if self.role == Role::Client {
                 lent.port = port;
-                if !core::mem::replace(&mut lent.left, true) {
+                if !core::mem::replace(&mut lent.left_to_others, true) {
                     state.closing.push(handle.index);
                 }
             }
         }
     }
 
-    /// (client) A slot with its anchor, set up for a new connection. `None` when the link has no
-    /// more to give.
+    /// (client) Lends a slot with its anchor for a new connection. `None` when the link has no more.
     pub fn lend(&self) -> Option<Loan> {
         let mut state = self.state.lock()?;
         if state.free.is_empty() {
@@ -124,7 +123,7 @@ impl LinkEnd {
         Some(loan)
     }
 
-    /// (client) Looks which slots that were closed on this side the server has closed too.
+    /// (client) Looks which of the slots that this side has closed the server has closed, too.
     pub(super) fn reclaim(&self, state: &mut State) {
         let mut index = 0;
         while let Some(number) = state.closing.get(index).copied() {
@@ -132,11 +131,12 @@ impl LinkEnd {
             let Some(lent) = state.slots.get_mut(number as usize) else {
                 break;
             };
-            // Acquire: pairs with the release in `finish`, of the server and of a child of ours.
+            // Acquire: pairs with the release in `finish`, of the server and of a child of this process.
             let flags = slot.server.flags.load(Ordering::Acquire);
             let closed = slot.server.generation.load(Ordering::Relaxed) == lent.generation
                 && flags & CLOSED != 0
-                && (!lent.left || slot.client.flags.load(Ordering::Acquire) & CLOSED != 0);
+                && (!lent.left_to_others
+                    || slot.client.flags.load(Ordering::Acquire) & CLOSED != 0);
             if !closed {
                 index += 1;
                 continue;
@@ -146,16 +146,16 @@ impl LinkEnd {
         }
     }
 
-    /// (client) Both sides have closed the slot: it is free, with or without its anchor.
+    /// (client) Frees a slot that both sides have closed, with or without its anchor.
     fn settle(&self, state: &mut State, number: u32, flags: u32) {
         let Some(lent) = state.slots.get_mut(number as usize) else {
             return;
         };
         lent.busy = false;
-        lent.left = false;
+        lent.left_to_others = false;
         ports::give(core::mem::take(&mut lent.port), self.owner);
         let blocks = core::mem::take(&mut lent.blocks);
-        let apart = lent.apart.take();
+        let lent_ring = lent.lent_ring.take();
         if flags & side_flags::ANCHOR_GONE != 0 && lent.anchor >= 0 {
             attach::close_internal(core::mem::replace(&mut lent.anchor, -1));
             self.pooled.fetch_sub(1, Ordering::Relaxed);
@@ -165,11 +165,13 @@ impl LinkEnd {
             .into_iter()
             .flatten()
             .for_each(|block| state.arena.free(block, |bare| self.release_pages(bare)));
-        if let Some(apart) = apart {
-            state.servers.free(apart, |bare| self.release_pages(bare));
+        if let Some(lent_ring) = lent_ring {
+            state
+                .server_arena
+                .free(lent_ring, |bare| self.release_pages(bare));
         }
         if bare {
-            state.bare.push(number)
+            state.without_anchor.push(number)
         } else {
             state.free.push(number)
         }
@@ -183,12 +185,12 @@ impl LinkEnd {
         {
             let mut state = self.state.lock()?;
             while count < BATCH {
-                let next = match state.bare.pop() {
+                let next = match state.without_anchor.pop() {
                     Some(number) => number,
                     None if state.slots.len() < self.layout.slots => {
-                        state.slots.push(Lent {
+                        state.slots.push(SlotLedger {
                             anchor: -1,
-                            ..Lent::default()
+                            ..SlotLedger::default()
                         });
                         u32::try_from(state.slots.len() - 1).ok()?
                     }
@@ -199,14 +201,14 @@ impl LinkEnd {
             }
         }
         let mut own = [-1; BATCH];
-        let mut theirs = [-1; BATCH];
+        let mut peer_ends = [-1; BATCH];
         let mut made = 0;
         while made < count {
             let Ok((mine, other)) = limits::for_library(sys::anchor_pair) else {
                 break;
             };
             own[made] = mine;
-            theirs[made] = other;
+            peer_ends[made] = other;
             made += 1;
         }
         let mut words = [0; 14];
@@ -217,11 +219,11 @@ impl LinkEnd {
         }
         let message = Message::new(Operation::Anchors, 0, words);
         let send = |fd| {
-            let theirs = theirs.get(..made).unwrap_or(&[]);
-            sys::send_message(fd, &message.to_bytes(), theirs, libc::MSG_DONTWAIT)
+            let peer_ends = peer_ends.get(..made).unwrap_or(&[]);
+            sys::send_message(fd, &message.to_bytes(), peer_ends, libc::MSG_DONTWAIT)
         };
         let sent = made > 0 && self.channel.with(send).is_some_and(|sent| sent.is_ok());
-        theirs.iter().take(made).for_each(|fd| sys::close(*fd));
+        peer_ends.iter().take(made).for_each(|fd| sys::close(*fd));
         for (index, number) in slots.iter().enumerate().take(count) {
             if sent && index < made {
                 self.add_anchor(*number as usize, own[index], false);
@@ -229,14 +231,14 @@ impl LinkEnd {
                 if index < made {
                     sys::close(own[index]);
                 }
-                self.state.lock()?.bare.push(*number);
+                self.state.lock()?.without_anchor.push(*number);
             }
         }
         sent.then_some(())
     }
 
-    /// (server) Whether the pool has the anchor of pair number `pair` for a slot, not an older one
-    /// whose other end is closed.
+    /// (server) Whether the pool has the anchor of pair number `pair` for a slot, not an older one whose other end is
+    /// closed.
     pub(super) fn has_anchor(&self, slot: u32, pair: u32) -> bool {
         self.state.lock().is_some_and(|state| {
             state
@@ -246,18 +248,18 @@ impl LinkEnd {
         })
     }
 
-    /// Whether the pool takes another anchor: it holds what a burst needs, not all there ever were. Over a link that was left none is
-    /// used again.
+    /// Whether the pool takes another anchor: it keeps as many as a burst needs. No anchor is used again over a link
+    /// that was left.
     pub fn wants_anchor(&self) -> bool {
         const MOST_POOLED: usize = 64;
         self.is_own()
             && self.is_alive()
-            && !self.has_departed()
+            && !self.has_left()
             && !self.is_queued()
             && self.pooled.load(Ordering::Relaxed) < MOST_POOLED
     }
 
-    /// A block for a larger transmit ring.
+    /// Allocates a block for a larger transmit ring.
     pub fn allocate(&self, log2: u32) -> Option<Geometry> {
         if !self.is_own() {
             return None;
@@ -265,8 +267,9 @@ impl LinkEnd {
         self.state.lock()?.arena.allocate(log2)
     }
 
-    /// A ring for a process that can take none from here: the largest, where there is plenty; else one of the size that `least` says.
-    pub fn allocate_apart(&self, least: u32) -> Option<Geometry> {
+    /// Allocates a ring for a process that can allocate none: the largest, where there is plenty; otherwise one of size
+    /// `least`.
+    pub fn allocate_for_other(&self, least: u32) -> Option<Geometry> {
         if !self.is_own() {
             return None;
         }
@@ -275,9 +278,9 @@ impl LinkEnd {
         largest.or_else(|| state.arena.allocate(least))
     }
 
-    /// (server) A connection goes to another process, and a ring with it, which comes back with the slot.
-    pub fn set_apart(&self, handle: Handle, least: u32) -> Option<Geometry> {
-        let ring = self.allocate_apart(least)?;
+    /// (server) Reserves a ring for a connection that goes to another process. It is freed with the slot.
+    pub fn reserve_for_other(&self, handle: Handle, least: u32) -> Option<Geometry> {
+        let ring = self.allocate_for_other(least)?;
         let mut state = self.state.lock()?;
         match state.slots.get_mut(handle.index as usize) {
             Some(lent) => lent.blocks = [Some(ring), None],
@@ -286,8 +289,8 @@ impl LinkEnd {
         Some(ring)
     }
 
-    /// (server) It has come back to this process, or did not go.
-    pub fn take_back(&self, handle: Handle) {
+    /// (server) Frees that ring: the connection came back to this process, or did not go.
+    pub fn free_reserved(&self, handle: Handle) {
         if self.is_own()
             && let Some(mut guard) = self.state.lock()
         {
@@ -300,7 +303,7 @@ impl LinkEnd {
         }
     }
 
-    /// Takes a block back that the peer reads no longer.
+    /// Frees a block that the peer no longer reads.
     pub fn release(&self, block: Geometry) {
         if block.log2 > SMALL_RING_LOG2
             && self.is_own()
@@ -310,16 +313,16 @@ impl LinkEnd {
         }
     }
 
-    /// A free block of this end's arena keeps no memory.
+    /// Releases the memory of a free block of this end's arena.
     pub(super) fn release_pages(&self, block: Geometry) {
         let offset = usize::try_from(block.offset).unwrap_or(usize::MAX);
         let length = usize::try_from(block.size()).unwrap_or(0);
         self.region.release_pages(offset, length);
     }
 
-    /// This end has closed a connection. `anchor` goes back to the pool when it is given and the
-    /// other end may use it again; `rings` are its transmit rings, which the other may still read.
-    /// Publishes `flags` with the result. [`Self::used_less`] follows when the peer was told.
+    /// Closes a connection at this end. `anchor` goes back to the pool when it is given and the other end may use it
+    /// again; `rings` are its transmit rings, which the peer may still read. Publishes `flags` with the result.
+    /// [`Self::remove_user`] follows when the peer was notified.
     pub fn finish(
         &self,
         slot: &Slot,
@@ -357,18 +360,18 @@ impl LinkEnd {
             match self.role {
                 Role::Server => {
                     lent.busy = false;
-                    // Release: whoever sees the flags sees the anchor in its pool and the words.
+                    // Release: a peer that sees the flags sees the anchor in its pool and the words.
                     own.flags.store(done, Ordering::Release);
                 }
                 Role::Client => {
                     own.flags.store(done, Ordering::Release);
-                    let theirs = peer.flags.load(Ordering::Acquire);
+                    let peer_flags = peer.flags.load(Ordering::Acquire);
                     let closed = peer.generation.load(Ordering::Relaxed) == handle.generation
-                        && theirs & CLOSED != 0;
-                    if lent.left {
-                        // It stands among those that close.
+                        && peer_flags & CLOSED != 0;
+                    if lent.left_to_others {
+                        // It is in the list of closing slots already.
                     } else if closed {
-                        self.settle(&mut state, handle.index, theirs);
+                        self.settle(&mut state, handle.index, peer_flags);
                     } else {
                         state.closing.push(handle.index);
                     }

@@ -1,4 +1,5 @@
-//! Links whose connections go through the queue of a listener: who accepts one has no ledger, and the client keeps that of both ends.
+//! Links whose connections go through the queue of a listener: the acceptor has no ledger, and the client keeps that of
+//! both ends.
 
 use core::sync::atomic::Ordering;
 
@@ -6,14 +7,14 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
 use netchannel_ring::admission;
 
-use super::{Lent, LinkEnd, Loan, ending};
+use super::{LinkEnd, Loan, SlotLedger, ending};
 use crate::ground::sys;
 
-/// The ring that is lent to whoever accepts, where there is no plenty.
+/// Size of the ring that is lent to the acceptor, where the arena is not large.
 const LEAST_APART_LOG2: u32 = 18;
 
 impl LinkEnd {
-    /// (client) Takes a link of which the daemon gave the memory, which is consumed, and nobody the other end.
+    /// (client) Adopts a link of which the daemon gave the memory (consumed) to this process only.
     pub fn adopt_queued(
         number: u64,
         listener: u32,
@@ -25,7 +26,7 @@ impl LinkEnd {
             return None;
         };
         link.queued.store(true, Ordering::Relaxed);
-        Some(ending::known(link))
+        Some(ending::register(link))
     }
 
     /// Whether its connections go through the queue of a listener.
@@ -34,28 +35,29 @@ impl LinkEnd {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// (client) A slot for a new connection, with a ring for whoever accepts. Its anchor is made when it enters the queue.
+    /// (client) Lends a slot for a new connection, with a ring for the acceptor. Its anchor is made when it enters the
+    /// queue.
     pub fn lend_queued(&self) -> Option<Loan> {
         let mut guard = self.state.lock()?;
         self.reclaim(&mut guard);
         let state = &mut *guard;
-        let index = match state.bare.pop() {
+        let index = match state.without_anchor.pop() {
             Some(index) => index,
             None if state.slots.len() < self.layout.slots => {
-                state.slots.push(Lent {
+                state.slots.push(SlotLedger {
                     anchor: -1,
-                    ..Lent::default()
+                    ..SlotLedger::default()
                 });
                 u32::try_from(state.slots.len() - 1).ok()?
             }
             None => return None,
         };
-        let largest = state.servers.allocate_apart();
-        let apart = largest.or_else(|| state.servers.allocate(LEAST_APART_LOG2));
+        let largest = state.server_arena.allocate_apart();
+        let lent_ring = largest.or_else(|| state.server_arena.allocate(LEAST_APART_LOG2));
         let lent = state.slots.get_mut(index as usize)?;
         lent.generation = lent.generation.wrapping_add(1);
         lent.busy = true;
-        lent.apart = apart;
+        lent.lent_ring = lent_ring;
         let handle = Handle {
             index,
             generation: lent.generation,
@@ -69,8 +71,8 @@ impl LinkEnd {
         })
     }
 
-    /// (client) The memory, to be sent with a connection: at first to whoever accepts, of whom none has it yet. Who has come later asks
-    /// for it.
+    /// (client) The memory to be sent with a connection: with the first ones, since no acceptor has it yet. Later
+    /// acceptors ask for it.
     pub fn memory_for(&self, holders: usize) -> Option<i32> {
         const MOST: usize = 64;
         let entered = self.entered.load(Ordering::Relaxed);
@@ -81,41 +83,41 @@ impl LinkEnd {
         Some(self.memory())
     }
 
-    /// (client) A connection is about to enter the queue.
-    pub fn enters(&self, handle: Handle) {
+    /// (client) Marks a connection that is about to enter the queue.
+    pub fn mark_queued(&self, handle: Handle) {
         if let Some(slot) = self.slot(handle.index) {
             admission::wait(&slot.meta.queued, handle.generation);
         }
     }
 
-    /// (client) A connection in the queue goes another way. False where it was accepted already.
+    /// (client) Withdraws a connection from the queue. False where it was already accepted.
     pub fn withdraw(&self, handle: Handle) -> bool {
         let slot = self.slot(handle.index);
         slot.is_some_and(|slot| admission::withdraw(&slot.meta.queued, handle.generation))
     }
 
-    /// (server) A connection of the queue is accepted. False where its client has gone another way.
+    /// (server) Accepts a connection of the queue. False where its client has withdrawn it.
     pub fn admit(&self, handle: Handle) -> bool {
         let slot = self.slot(handle.index);
         slot.is_some_and(|slot| admission::accept(&slot.meta.queued, handle.generation))
     }
 
     /// (client) The ring that was lent with a slot.
-    pub fn lent_apart(&self, handle: Handle) -> Option<Geometry> {
+    pub fn lent_ring(&self, handle: Handle) -> Option<Geometry> {
         let state = self.state.lock()?;
-        state.slots.get(handle.index as usize)?.apart
+        state.slots.get(handle.index as usize)?.lent_ring
     }
 
-    /// (server) A connection came through the queue, from this process: more may come, and the link is kept for them.
-    pub fn is_queued_by(&self, client: i32) {
+    /// (server) Notes that a connection came through the queue from this process: the link is kept for further ones.
+    pub fn note_queue_client(&self, client: i32) {
         self.client.store(client, Ordering::Relaxed);
         self.queued.store(true, Ordering::Relaxed);
     }
 
-    /// (server) Whether the client's process is gone.
-    pub fn has_lost_client(&self) -> bool {
+    /// (server) Whether the client's process has ended.
+    pub fn has_client_ended(&self) -> bool {
         let client = sys::int(self.client.load(Ordering::Relaxed));
-        // SAFETY: no pointers; the signal is none.
+        // SAFETY: no pointers; signal 0 is not sent.
         let asked = unsafe { sys::raw(libc::SYS_kill, [client, 0, 0, 0, 0, 0]) };
         asked == Err(libc::ESRCH)
     }

@@ -1,18 +1,18 @@
-//! The daemon ended, and another one may serve: it is given the region of this program and told what
-//! the program listens to. Meanwhile new connections go over kernel TCP. Nobody waits for a daemon;
-//! it is looked for when a connection is accepted or made, now and then.
+//! A daemon that follows another one: it is given the region and the listeners of this program. Meanwhile new
+//! connections use kernel TCP. No call waits for a daemon; it is looked for now and then, when a connection is accepted
+//! or made.
 
 use core::sync::atomic::AtomicU64;
 
 use crate::descriptors::attach;
 use crate::ground::clock;
 
-/// When it was last asked whether it has gone.
+/// When it was last checked whether the daemon has ended.
 static ASKED: AtomicU64 = AtomicU64::new(0);
-/// When a listener was last announced that no daemon knows.
+/// When a listener that no daemon knows was last announced.
 static TRIED: AtomicU64 = AtomicU64::new(0);
 
-/// Tells the next daemon of this program, if the last one has gone and there is one.
+/// Announces this program to the next daemon, if the last one has ended and another one serves.
 #[inline]
 pub fn follow() {
     if attach::is_daemon_gone() && attach::current().is_some() {
@@ -27,7 +27,7 @@ fn follow_now() {
     }
 }
 
-/// As [`follow`], at once, for who met a program that knows a daemon already.
+/// As [`follow`], at once, for a process that met a program that already knows the next daemon.
 #[cold]
 pub fn catch_up() {
     attach::close_control_if_hung_up();
@@ -35,13 +35,13 @@ pub fn catch_up() {
     follow();
 }
 
-/// Whether this was not tried for a second: to tell a daemon of a listener that none knows.
+/// Whether a listener that no daemon knows may be announced: at most once a second.
 pub fn may_try() -> bool {
     clock::is_due(&TRIED, clock::SECOND)
 }
 
-/// As [`follow`], for who was told nothing: asks now and then whether the daemon has gone.
-pub fn look() {
+/// As [`follow`], where nothing has shown the end of the daemon: checks it now and then.
+pub fn check() {
     if attach::current().is_some()
         && clock::is_due(&ASKED, clock::SECOND)
         && !attach::is_daemon_gone()

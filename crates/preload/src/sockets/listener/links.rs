@@ -1,4 +1,4 @@
-//! The links and listeners of this process: which there are, and what all of them are asked at once.
+//! The registry of the links and listeners of this process, and requests to all of them at once.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -59,12 +59,12 @@ pub fn poll_jobs() {
     }
 }
 
-/// Whether connections wait which can not be taken: there are no numbers for their descriptors.
+/// Whether connections can not be taken because there are no numbers for their descriptors.
 pub fn are_starved() -> bool {
     STARVED.load(Ordering::Relaxed)
 }
 
-/// Some link was starved when they were last looked at.
+/// Some link was starved at the last look.
 static STARVED: AtomicBool = AtomicBool::new(false);
 
 /// Asks for doorbells on all links. True when a connection came meanwhile.
@@ -83,21 +83,22 @@ pub fn listen_for_jobs() -> bool {
     came
 }
 
-/// A thread that watches listeners is awake, and looks at them again, `soon` or not.
+/// Publishes that a thread that watches listeners is awake; `soon` says whether it will look at them again soon.
 pub fn awake(soon: bool) {
     let Some(registry) = REGISTRY.lock() else {
         return;
     };
     for link in &registry.servers {
         if link.is_alive() {
-            link.awake(soon);
+            link.set_awake(soon);
         }
     }
 }
 
-/// Before a fork: a thread that has slept or looked for connections, in a call that is over, has left its links as those of one who
-/// sleeps or loops. That harmed nobody while this process was the only one to accept. Who loops says so again when he looks.
-pub fn get_up() {
+/// Before a fork: resets the state of the links to "awake". A thread that slept or looked for connections, in a call
+/// that is over, has left them as asleep or looping, which was harmless while only this process accepted. A loop
+/// publishes its state again when it looks.
+pub fn mark_awake() {
     if wake_ups::anybody_sleeps() {
         return;
     }
@@ -106,12 +107,12 @@ pub fn get_up() {
     };
     for link in &registry.servers {
         if link.is_alive() {
-            link.awake(false);
+            link.set_awake(false);
         }
     }
 }
 
-/// Reads the channels of all links: doorbells, anchors, ends.
+/// Reads the channels of all links: doorbells, anchors, hang-ups.
 pub fn read_channels() {
     let Some(registry) = REGISTRY.lock() else {
         return;
@@ -123,7 +124,7 @@ pub fn read_channels() {
     }
 }
 
-/// The links to programs that connect to us.
+/// The links to programs that connect to this one.
 pub fn server_links() -> Vec<&'static LinkEnd> {
     REGISTRY
         .lock()
@@ -131,22 +132,22 @@ pub fn server_links() -> Vec<&'static LinkEnd> {
         .unwrap_or_default()
 }
 
-/// More links than this to one listener are not made: beyond them the kernel spreads the load.
+/// Most links to one listener: beyond them the kernel spreads the load.
 const MOST_LINKS: usize = 16;
-/// Nor more than this for each process that has it: some have none, as one may take two offers.
+/// Most links for each holder of a listener: one holder may take two offers, and another none.
 const LINKS_FOR_EACH: usize = 4;
 
-/// A link to a program that holds the listener, made by the daemon if need be, and whether its
-/// other end was claimed. Of links that several processes may have, only one is taken whose process will accept soon.
+/// A link to a program that holds the listener, made by the daemon if need be, and whether its other end was claimed.
+/// Of links whose other end several processes may hold, only one is used whose process will accept soon.
 ///
 /// # Errors
-/// The daemon's refusal; `EAGAIN` when all who could accept are busy.
+/// The daemon's refusal; `EAGAIN` when all acceptors are busy.
 pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     if let Ok(found) = known_link(target)? {
         return Ok(found);
     }
-    // Threads that connect at once for the first time shall share one link. A signal handler that
-    // interrupted the making of a link makes one of its own.
+    // Threads that connect at once for the first time share one link. A signal handler that interrupted the making of a
+    // link makes one of its own.
     let _making = MAKING.lock();
     let known = match known_link(target)? {
         Ok(found) => return Ok(found),
@@ -167,16 +168,17 @@ pub fn client_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     make_link(target)
 }
 
-/// So many connections go through a queue before a link is made to one of those who accept from it.
+/// Connections that go through a queue before another link is made to one of its acceptors.
 const PAUSE: usize = 32;
 /// Connections that went through queues.
 static ENTERED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many links are worth while beside a queue: one for each event loop, once one has accepted from the queue. Who sleeps in accept
-/// takes from the queue alone, so that nobody's death costs more than what it had accepted.
+/// How many links are useful beside a queue: one for each event loop, once an event loop has accepted from the queue. A
+/// process that sleeps in accept takes from the queue only, so its death loses no more than the connections that it has
+/// accepted.
 fn most_beside_queue(target: &Target) -> usize {
     let loops = |link: &&'static LinkEnd| {
-        link.is_queued() && link.listener == target.listener && link.serves_loops()
+        link.is_queued() && link.listener == target.listener && link.accepted_by_loop()
     };
     if !target.shared {
         1
@@ -187,17 +189,17 @@ fn most_beside_queue(target: &Target) -> usize {
     }
 }
 
-/// Counts looks for a link that must be claimed.
+/// Counts searches for a link that must be claimed.
 static TURN: AtomicUsize = AtomicUsize::new(0);
 
 /// Held by the thread that makes a link.
 static MAKING: Lock<()> = Lock::new(());
 
-/// A link that fits and whose other end lives, and whether that was claimed; or how many fit but are busy.
+/// A suitable link whose other end lives, and whether it was claimed; or how many are suitable but busy.
 fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>, i32> {
     loop {
         let registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
-        // Several that could be claimed take turns.
+        // Links that must be claimed take turns.
         let turn = match registry.clients.len() {
             most @ 2.. if target.shared => TURN.fetch_add(1, Ordering::Relaxed) % most,
             _ => 0,
@@ -212,10 +214,14 @@ fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>
             fits.clone().for_each(shared);
         }
         let is_shared = |link: &'static LinkEnd| link.shared.load(Ordering::Relaxed);
-        // A process that sleeps may be killed before it takes what was announced to it, or work before it accepts: where there is a queue,
-        // only loops are woken.
+        // A sleeping process may be killed before it takes what was announced to it, or work before it accepts: where
+        // there is a queue, only loops are woken.
         let claim = |link: &'static LinkEnd| !target.has_queue() && link.claim();
-        let loops = [LinkEnd::has_idle_loop, LinkEnd::rests, LinkEnd::has_loop];
+        let loops = [
+            LinkEnd::has_idle_loop,
+            LinkEnd::has_sleeping_loop,
+            LinkEnd::has_loop,
+        ];
         let Some((link, claimed)) = choose(fits.clone(), is_shared, claim, loops) else {
             return Ok(Err(fits.count()));
         };
@@ -226,8 +232,9 @@ fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>
     }
 }
 
-/// One that only one process can have, or else one that several may have and that can be claimed; and whether it was. As over TCP
-/// those who sleep in a call go before those who are at work; of event loops those go first that are awake, and have little to do.
+/// Chooses a link whose other end only one process can hold, or else a shared one that can be claimed; and returns
+/// whether it was claimed. As over TCP, sleepers in a call go before processes at work. Of event loops, those go first
+/// that are awake and have little to do.
 fn choose<'a, L: 'a>(
     links: impl Iterator<Item = &'a L> + Clone,
     is_shared: impl Fn(&'a L) -> bool,
@@ -257,7 +264,7 @@ fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     let sizes = (answer.words[1], answer.words[2]);
     let (link, of) = (answer.words[0], target.link());
     let link = LinkEnd::adopt(Role::Client, link, of, sizes, 0, fds).ok_or(libc::EPROTO)?;
-    link.is_from(false, answer.words[4]);
+    link.set_origin(false, answer.words[4]);
     link.shared.store(target.shared, Ordering::Relaxed);
     let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
     registry.clients.retain(|link| link.is_alive());
@@ -271,7 +278,7 @@ fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
 /// The daemon's refusal.
 pub fn queued_link(target: &Target) -> Result<&'static LinkEnd, i32> {
     let _making = MAKING.lock();
-    // One that was made for those of another user was read by them.
+    // A link that was made for acceptors of another user can be read by that user.
     let fits = |link: &&'static LinkEnd| {
         link.is_queued()
             && link.is_alive()
@@ -295,9 +302,9 @@ pub fn queued_link(target: &Target) -> Result<&'static LinkEnd, i32> {
     let sizes = (answer.words[1], answer.words[2]);
     let link = LinkEnd::adopt_queued(answer.words[0], target.listener, sizes, memory);
     let link = link.ok_or(libc::EPROTO)?;
-    link.is_from(false, answer.words[4]);
+    link.set_origin(false, answer.words[4]);
     let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
-    // Those of listeners that are gone, and of a former daemon.
+    // Idle links of closed listeners, and of a former daemon.
     let idle = |link: &&&LinkEnd| link.is_queued() && link.live.load(Ordering::Relaxed) == 0;
     if registry.clients.iter().filter(idle).count() >= MOST_LINKS {
         registry
@@ -311,17 +318,17 @@ pub fn queued_link(target: &Target) -> Result<&'static LinkEnd, i32> {
     Ok(link)
 }
 
-/// This process accepts from no queue any more.
+/// Leaves all queues: this process accepts from none of them any more.
 pub fn leave_queues() {
     for_each_listener(Listener::leave_queue);
 }
 
-/// This process has become another user's: it keeps the queues of which the daemon has heard from it.
-pub fn keep_queues_if_told() {
-    for_each_listener(Listener::keep_queue_if_told);
+/// Called when this process has become another user's: it keeps the queues that it has announced to the daemon.
+pub fn keep_queues_if_announced() {
+    for_each_listener(Listener::keep_queue_if_announced);
 }
 
-/// It does again: it executes no other program.
+/// Returns to all queues: the exec has failed.
 pub fn return_to_queues() {
     for_each_listener(Listener::return_to_queue);
 }
@@ -337,7 +344,7 @@ pub(super) fn for_each_listener(each: impl Fn(&Listener)) {
     listeners.into_iter().flatten().for_each(each);
 }
 
-/// Lets go of links whose other end has gone: their descriptors are worth more elsewhere.
+/// Drops links whose other end has ended: their descriptors are needed elsewhere.
 fn forget_ended_links() {
     let Some(mut registry) = REGISTRY.lock() else {
         return;
@@ -361,7 +368,7 @@ pub fn own_link(
         .find(|link| link.is_own() && wanted(link))
 }
 
-/// No more connections are made over the links there are; those over them go on.
+/// Ends the present links for new connections; existing connections go on.
 pub fn end_client_links() {
     let links = REGISTRY
         .lock()
@@ -369,13 +376,13 @@ pub fn end_client_links() {
     links.into_iter().flatten().for_each(LinkEnd::fail);
 }
 
-/// This process is another user's: its links are given up.
-pub fn forsake_links() {
+/// Drops all links: this process becomes another user's.
+pub fn leave_links() {
     if let Some(mut registry) = REGISTRY.lock() {
         registry.clients.clear();
         registry.servers.clear();
         for listener in &registry.listeners {
-            listener.forsake_common();
+            listener.leave_shared_queue();
         }
     }
 }
@@ -394,7 +401,7 @@ pub fn numbers() -> Vec<u32> {
         .unwrap_or_default()
 }
 
-/// In a forked child: the listeners are held too, the links are the parent's.
+/// In a forked child: the listeners are kept, the links are the parent's.
 pub fn reset_in_child() {
     REGISTRY.reset();
     MAKING.reset();
@@ -419,13 +426,13 @@ pub fn reset_in_child() {
         listener.accepts.store(false, Ordering::Relaxed);
         listener.taking.reset();
         listener.wake_ups.close();
-        listener.kernel_tells();
+        listener.note_kernel_report();
         listener.pending.reset_in_child();
-        listener.reset_common_in_child();
+        listener.reset_shared_in_child();
     }
 }
 
-/// A descriptor of the library has moved.
+/// Notes that a descriptor of the library has a new number.
 pub fn relocate(from: i32, to: i32) {
     let Some(registry) = REGISTRY.lock() else {
         return;
@@ -439,7 +446,7 @@ pub fn relocate(from: i32, to: i32) {
             .inspect(|channel| channel.relocate(from, to));
         listener.wake_ups.relocate(from, to);
         listener.pending.relocate(from, to);
-        listener.relocate_common(from, to);
+        listener.relocate_shared(from, to);
     }
 }
 
@@ -449,7 +456,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     struct End {
-        /// Several processes may have it.
+        /// Several processes may hold its other end.
         shared: bool,
         /// Its process can be claimed.
         idle: bool,

@@ -1,16 +1,16 @@
-//! Listeners: the kernel's TCP listener, and beside it the virtual connections that came over
-//! links or in offers of the daemon.
+//! Listeners: the kernel's TCP listener, and beside it the virtual connections that come over links or in offers of the
+//! daemon.
 
-mod common;
 pub mod daemon_renewal;
-mod handing;
+mod hand_over;
 mod links;
 mod option_snapshots;
+mod pending_queue;
 mod queue;
 mod renewal;
 mod resetting;
+mod shared_queues;
 pub mod sleeping;
-mod waiting;
 pub mod wake_ups;
 
 pub use resetting::reset;
@@ -34,65 +34,65 @@ use crate::sockets::socket::Socket;
 use crate::sockets::{foreign, options};
 use wake_ups::WakeUps;
 
-use common::Common;
 use links::REGISTRY;
 use option_snapshots::OptionSnapshots;
-use waiting::Waiting;
+use pending_queue::PendingQueue;
+use shared_queues::SharedQueues;
 
-pub use common::{before_adoption, before_fork, before_poverty, rest_unwatched};
-pub use handing::{
-    hand_on_at_exit, hand_on_everything, hand_over, have_retired, retire_all, withdraw,
+pub use hand_over::{
+    hand_on_at_exit, hand_on_to_next, hand_over, have_retired, retire_all, withdraw,
 };
 use links::are_starved;
 pub use links::{
-    client_link, end_client_links, forsake_links, get_up, keep_queues_if_told, leave_queues,
-    listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels, relocate,
-    reset_in_child, return_to_queues, server_links,
+    client_link, end_client_links, keep_queues_if_announced, leave_links, leave_queues,
+    listen_for_jobs, mark_awake, numbers, own_link, poll_jobs, queued_link, read_channels,
+    relocate, reset_in_child, return_to_queues, server_links,
 };
 pub use queue::{enter, may_enter};
+pub use shared_queues::{before_adoption, before_fork, before_scarcity, settle_unwatched};
 
 /// An event loop that watches a listener.
 pub trait Watcher: Sync {
-    /// A connection has come.
+    /// Notifies the loop of a connection.
     fn has_connection(&self);
-    /// It hears of what can be read there, and `exclusive` is 0 or `EPOLLEXCLUSIVE`.
+    /// Lets the loop watch a channel; `exclusive` is 0 or `EPOLLEXCLUSIVE`.
     fn add_channel(&self, fd: i32, exclusive: u32);
-    /// It hears once of each connection that is put into a queue; -1 for none.
+    /// Lets the loop watch a queue, for one event for each connection; -1 for none.
     fn add_queue(&self, fd: i32, exclusive: u32);
-    /// No longer.
+    /// Ends the watch of a descriptor.
     fn remove_channel(&self, fd: i32);
 }
 
-/// Event loops that watch any listener hear of connections over a link, too. Who knows the loops registers it.
+/// Adds a link to event loops that watch any listener. Registered by the module that knows the loops.
 pub static ADD_LINK: OnceLock<fn(&'static LinkEnd)> = OnceLock::new();
 
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy)]
 pub struct Pending {
-    /// The link it came over.
+    /// The link over which it came.
     pub link: &'static LinkEnd,
     /// Its slot and anchor.
     pub loan: Loan,
-    /// What the client named when it came; it may write other addresses any time.
-    pub named: Named,
-    /// The ring that came with it from a relative, a [`Geometry`](netchannel_abi::link::Geometry) word; 0 for none.
+    /// The addresses at the time of its arrival; the client can overwrite them at any time.
+    pub addresses: Addresses,
+    /// The ring that a relative sent with it, a [`Geometry`](netchannel_abi::link::Geometry) word; 0 for none.
     pub ring: u64,
-    /// When its client announced it, in the clock's units; 0 for long ago.
+    /// The time of its announcement, in the clock's units; 0 for long ago.
     pub announced: u64,
-    /// Its anchor has the number already that an accept gives.
+    /// Its anchor already has the number that the accept returns.
     pub in_place: bool,
-    /// The era of its listener in which it came.
+    /// The era of its listener's options in which it came.
     pub era: u64,
 }
 
 /// The addresses of a connection as the client named them.
 #[derive(Clone, Copy)]
-pub struct Named {
+pub struct Addresses {
     /// The listener's.
     pub local: Address,
     /// The client's.
     pub peer: Address,
-    /// Whose port that was then, see [`names::owner_of_port`].
+    /// The owner of that port at that time, see [`names::owner_of_port`].
     pub owner: u64,
 }
 
@@ -102,11 +102,11 @@ impl Pending {
         let slot = link.slot(loan.handle.index)?;
         let (local, peer) = (slot.meta.server.load(), slot.meta.client.load());
         let owner = attach::current().map_or(0, |own| names::owner_of_port(own, peer.port));
-        let named = Named { local, peer, owner };
+        let addresses = Addresses { local, peer, owner };
         Some(Self {
             link,
             loan,
-            named,
+            addresses,
             ring: 0,
             announced: 0,
             in_place: false,
@@ -115,59 +115,58 @@ impl Pending {
     }
 }
 
-/// Connections of the kernel's that are taken before virtual ones at first.
+/// Most connections of the kernel that are taken before virtual ones at first.
 const MOST_OLD: u32 = 256;
 
 /// A listener of this process. Never freed: a thread may still sleep in accept.
 pub struct Listener {
     /// The daemon's number.
     number: AtomicU32,
-    /// Those that daemons gave it which have ended: their links live on.
+    /// The numbers that former daemons gave it: their links live on.
     former: Lock<Vec<u32>>,
-    /// Where the daemon's offers come; shared with forked children and other holders.
+    /// The channel of the daemon's offers; shared with forked children and other holders.
     channel: Lock<&'static Channel>,
     backlog: AtomicI32,
-    /// Where it listens.
+    /// The address of the listener.
     pub address: Address,
-    /// The kernel's name for its socket: under its descriptor there may be another one by the time that a daemon is told of it.
+    /// The cookie of its kernel socket: another socket may have its descriptor by the time that a daemon is told of it.
     cookie: u64,
     /// Not closed by this process.
     open: AtomicBool,
-    /// Accepted so far, to give the kernel's queue its turn.
+    /// Counts accepts, to give the kernel's queue its turn.
     pub turns: AtomicU64,
-    /// So many accepts more look at the kernel's queue first, unless one finds it empty: what came before others knew of the listener
-    /// went there, and is older than anything virtual.
-    old: AtomicU32,
-    /// Connections that ever came.
+    /// Accepts that still look at the kernel's queue first, unless one finds it empty: connections from before other
+    /// programs knew of the listener are there, and are older than any virtual one.
+    old_turns: AtomicU32,
+    /// Counts connections that have come.
     arrived: AtomicU64,
-    /// When an accept that does not wait has last taken one.
+    /// When an accept that does not wait last took a connection.
     accepted: AtomicU64,
     /// This process has called accept.
     accepts: AtomicBool,
-    /// A set of the program told of it because virtual connections came, and no accept has found
-    /// the end of them since.
-    told: AtomicBool,
-    /// The kernel has told of it since its queue was last seen empty, or nobody has looked yet.
-    kernel_told: AtomicBool,
+    /// A set of the program has reported it because of virtual connections, and no accept has found their end since.
+    was_reported: AtomicBool,
+    /// The kernel has reported it since its queue was last seen empty, or its queue was never looked at.
+    kernel_reported: AtomicBool,
     /// Wakes threads that sleep for connections without an event loop.
     pub wake_ups: WakeUps,
-    /// Event loops that want to hear of connections.
+    /// Event loops that watch it.
     watchers: Lock<Vec<&'static dyn Watcher>>,
-    /// The last of them has let it go, and its thread has not waited since.
+    /// The last loop has removed it, and has not waited since.
     unwatched: AtomicBool,
     /// Held by the thread that takes offers.
     taking: Lock<()>,
-    /// An offer waits in the channel, for whose descriptors there were no numbers.
+    /// There is an offer in the channel for whose descriptors there were no numbers.
     starved: AtomicBool,
-    /// This process closes it, others have it: offers are for them.
-    leaves: AtomicBool,
-    /// No more offers are wanted: it ends its part when none is left.
-    retires: AtomicBool,
-    pending: Waiting,
-    /// What was set of it when connections came that wait still.
+    /// This process closes it, others hold it: offers are for them.
+    is_leaving: AtomicBool,
+    /// No more offers are wanted: the listener is withdrawn from the daemon after the last one.
+    is_retiring: AtomicBool,
+    pending: PendingQueue,
+    /// Options that held when connections came that are still pending.
     eras: OptionSnapshots,
-    /// The queue that relatives have with this process; null before the first fork.
-    common: AtomicPtr<Common>,
+    /// The queues that relatives share with this process; null before the first fork.
+    shared_queues: AtomicPtr<SharedQueues>,
 }
 
 impl Socket {
@@ -181,11 +180,11 @@ impl Socket {
 }
 
 impl Listener {
-    /// Tells the daemon that `fd` listens. `None` where there is no daemon or it refuses.
+    /// Announces the listener `fd` to the daemon. `None` where there is no daemon or it refuses.
     pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
         attach::ensure()?;
         let address = names::kernel_address(fd, false)?;
-        // Another user may have made it: then the socket proves it.
+        // Another user may have made the socket: then it must be shown as a proof.
         let cookie = sys::cookie(fd).ok()?;
         let announce = |shown| Self::announce(fd, &address, cookie, backlog, shown);
         let (number, channel) = announce(false).or_else(|| announce(true))?;
@@ -198,32 +197,32 @@ impl Listener {
             cookie,
             open: AtomicBool::new(true),
             turns: AtomicU64::new(0),
-            old: AtomicU32::new(MOST_OLD),
+            old_turns: AtomicU32::new(MOST_OLD),
             arrived: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             accepts: AtomicBool::new(false),
-            told: AtomicBool::new(false),
-            kernel_told: AtomicBool::new(true),
+            was_reported: AtomicBool::new(false),
+            kernel_reported: AtomicBool::new(true),
             wake_ups: WakeUps::new(),
             watchers: Lock::new(Vec::new()),
             unwatched: AtomicBool::new(false),
             taking: Lock::new(()),
             starved: AtomicBool::new(false),
-            leaves: AtomicBool::new(false),
-            retires: AtomicBool::new(false),
-            pending: Waiting::new(),
+            is_leaving: AtomicBool::new(false),
+            is_retiring: AtomicBool::new(false),
+            pending: PendingQueue::new(),
             eras: OptionSnapshots::new(),
-            common: AtomicPtr::new(core::ptr::null_mut()),
+            shared_queues: AtomicPtr::new(core::ptr::null_mut()),
         }));
         REGISTRY.lock()?.listeners.push(made);
         Some(made)
     }
 
-    /// The program changed the backlog.
+    /// Announces a changed backlog.
     pub fn change_backlog(&self, fd: i32, backlog: i32) {
         self.backlog.store(backlog, Ordering::Relaxed);
-        if self.channel() < 0 || self.retires.load(Ordering::Relaxed) {
-            // The daemon knows of it no more: it is the kernel's alone.
+        if self.channel() < 0 || self.is_retiring.load(Ordering::Relaxed) {
+            // The daemon does not know it any more: only the kernel accepts for it.
             return;
         }
         if let Some((_, channel)) = Self::announce(fd, &self.address, self.cookie, backlog, false) {
@@ -231,13 +230,13 @@ impl Listener {
         }
     }
 
-    /// The program changed for how long a client may be silent.
+    /// Announces a changed `TCP_DEFER_ACCEPT`.
     pub fn change_deferral(&self, fd: i32) {
         self.change_backlog(fd, self.backlog.load(Ordering::Relaxed));
     }
 
-    /// Tells the daemon of a listener: its number, and the accept channel. Another user may have made it, where the socket itself
-    /// is shown.
+    /// Announces a listener to the daemon and returns its number and the accept channel. With `shown`, the socket
+    /// itself is sent as a proof, where another user may have made it.
     fn announce(
         fd: i32,
         address: &Address,
@@ -248,7 +247,7 @@ impl Listener {
         let mut words = [0; 14];
         words[..3].copy_from_slice(&address.to_words());
         words[3] = cookie;
-        // To the kernel a negative one is the largest.
+        // The kernel takes a negative backlog as the largest.
         words[4] = u64::try_from(backlog).unwrap_or(u64::MAX);
         let on = |level, name, flag| match sys::option(fd, level, name) {
             Ok(value) if value != 0 => flag,
@@ -277,16 +276,16 @@ impl Listener {
         Some((u32::try_from(answer.words[0]).ok()?, received[0]))
     }
 
-    /// The listener's number, as a request says it.
-    fn named(&self) -> [u64; 14] {
+    /// A request that names the listener's number.
+    fn request_words(&self) -> [u64; 14] {
         let mut words = [0; 14];
         words[0] = u64::from(self.number());
         words
     }
 
-    /// A connection that waits, if one does, for an accept with these flags.
+    /// Takes a pending connection, if there is one, for an accept with these flags.
     pub fn take(&self, flags: i32) -> Option<Pending> {
-        if let Some(pending) = self.take_common() {
+        if let Some(pending) = self.take_shared() {
             return Some(pending);
         }
         if !self.pending.any() {
@@ -296,45 +295,45 @@ impl Listener {
             }
         }
         if self.can_share() && self.has_queued() {
-            // Some came over links, others through the queue: who came first is accepted first, and the others are for all, or for the
-            // next accepts of a loop.
+            // Some connections came over links, others through the queue. The oldest is accepted first, and the others
+            // are left to all holders, or to the next accepts of a loop.
             if wake_ups::accepts_soon() {
                 self.take_queued(None)
                     .into_iter()
                     .for_each(|queued| self.push(queued));
             } else {
-                self.look_into_queue();
+                self.take_all_queued();
                 self.share();
             }
         }
-        self.take_common().or_else(|| self.pending.pop())
+        self.take_shared().or_else(|| self.pending.pop())
     }
 
-    /// Whether a connection waits. Looks at the links and into the queue, not at the kernel. It stays there for any process that has
-    /// the listener.
+    /// Whether a connection is pending. Looks at the links and into the queue, not at the kernel. The connection stays
+    /// available to every process that holds the listener.
     pub fn has_pending(&self) -> bool {
         if !self.pending.any() {
             poll_jobs();
         }
-        self.has_polled()
+        self.has_pending_here()
     }
 
     /// As [`Self::has_pending`], where the links were looked at just before.
-    pub fn has_polled(&self) -> bool {
+    pub fn has_pending_here(&self) -> bool {
         self.share_unless_accepting();
         self.has_taken() || self.has_queued()
     }
 
-    /// As [`Self::has_pending`], for one of those who are told of each connection once: all that have come are counted.
-    pub fn gather(&self) {
+    /// As [`Self::has_pending`], for an edge-triggered member: counts all connections that have come.
+    pub fn count_arrivals(&self) {
         if !self.pending.any() {
             poll_jobs();
         }
-        self.look_into_queue();
+        self.take_all_queued();
         self.share_unless_accepting();
     }
 
-    /// As [`Self::has_pending`], for an accept that waits: it takes what it finds.
+    /// As [`Self::has_pending`], for a blocking accept, which takes what it finds.
     pub fn has_for_accept(&self) -> bool {
         if !self.has_taken() {
             poll_jobs();
@@ -343,16 +342,18 @@ impl Listener {
     }
 
     fn has_taken(&self) -> bool {
-        self.pending.any() || self.is_starved() || self.common().is_some_and(Common::any)
+        self.pending.any()
+            || self.is_starved()
+            || self.shared_queues().is_some_and(SharedQueues::any)
     }
 
-    /// Whether connections may wait that can not be taken for want of numbers: an accept says `EMFILE`.
+    /// Whether connections may be pending that can not be taken for want of numbers: an accept returns `EMFILE`.
     #[inline]
     pub fn is_starved(&self) -> bool {
         are_starved() || self.starved.load(Ordering::Relaxed)
     }
 
-    /// Puts a connection back that could not be accepted for want of a descriptor.
+    /// Returns a connection that could not be accepted for want of a descriptor.
     pub fn push_front(&self, pending: Pending) {
         self.pending.push_front(pending);
     }
@@ -367,45 +368,44 @@ impl Listener {
         }
     }
 
-    /// A set tells the program of virtual connections.
-    pub fn tell(&self) {
-        self.told.store(true, Ordering::Relaxed);
+    /// Notes that a set reports the listener because of virtual connections.
+    pub fn note_reported(&self) {
+        self.was_reported.store(true, Ordering::Relaxed);
     }
 
-    /// The kernel says that a connection waits in its queue: an accept has to look there.
-    pub fn kernel_tells(&self) {
-        // Release: pairs with the acquire in `is_done`, in whichever thread the program accepts.
-        self.kernel_told.store(true, Ordering::Release);
+    /// Notes that the kernel has reported a connection in its queue: an accept has to look there.
+    pub fn note_kernel_report(&self) {
+        // Release: pairs with the acquire in `may_skip_kernel`, in whichever thread the program accepts.
+        self.kernel_reported.store(true, Ordering::Release);
     }
 
-    /// The kernel's queue is about to be looked at.
-    pub fn begin_look(&self) {
-        self.kernel_told.store(false, Ordering::Relaxed);
+    /// Called before the kernel's queue is looked at.
+    pub fn begin_kernel_look(&self) {
+        self.kernel_reported.store(false, Ordering::Relaxed);
     }
 
-    /// Whether an accept that finds no virtual connection may leave the kernel's queue alone: the
-    /// program was told of virtual ones only, and will be told of the kernel's. Once for each time
-    /// it was told.
-    pub fn is_done(&self) -> bool {
-        self.told.load(Ordering::Relaxed)
-            && !self.kernel_told.load(Ordering::Acquire)
-            && self.told.swap(false, Ordering::Relaxed)
+    /// Whether an accept that finds no virtual connection may skip the kernel's queue: only virtual connections were
+    /// reported to the program, and the kernel's will be. True once for each report.
+    pub fn may_skip_kernel(&self) -> bool {
+        self.was_reported.load(Ordering::Relaxed)
+            && !self.kernel_reported.load(Ordering::Acquire)
+            && self.was_reported.swap(false, Ordering::Relaxed)
     }
 
-    /// Connections that ever came. Only to notice a change.
+    /// Counts connections that have come. Only for noticing a change.
     pub fn arrived(&self) -> u64 {
-        let common = self.common().map_or(0, Common::arrived);
-        self.arrived.load(Ordering::Relaxed).wrapping_add(common)
+        let shared = self.shared_queues().map_or(0, SharedQueues::arrived);
+        self.arrived.load(Ordering::Relaxed).wrapping_add(shared)
     }
 
-    /// The set hears of connections from now on.
+    /// Lets a set watch the listener.
     pub fn watch(&self, set: &'static dyn Watcher) {
         if let Some(mut watchers) = self.watchers.lock() {
             watchers.push(set);
         }
     }
 
-    /// No longer, as often as it was asked for.
+    /// Ends one watch of the set.
     pub fn unwatch(&self, set: &dyn Watcher) {
         if let Some(mut watchers) = self.watchers.lock()
             && let Some(index) = watchers
@@ -427,12 +427,12 @@ impl Listener {
         number == self.number() || before()
     }
 
-    /// The channel on which the daemon's offers come. `None` in a handler that interrupted a change.
+    /// The channel of the daemon's offers. `None` in a signal handler that interrupted a change.
     fn offers(&self) -> Option<&'static Channel> {
         self.channel.lock().map(|channel| *channel)
     }
 
-    /// Its number, -1 when the listener is closed, or the daemon has gone.
+    /// The descriptor of that channel, -1 when the listener is closed or the daemon has ended.
     pub fn channel(&self) -> i32 {
         self.offers().map_or(-1, Channel::number)
     }
@@ -442,22 +442,23 @@ impl Listener {
         sys::is_readable(self.channel())
     }
 
-    /// Takes the daemon's offers. True when any came.
+    /// Takes offers of the daemon. True when any came.
     pub fn take_offers(&self) -> bool {
         let any = self.take_next_offer();
-        if !any && !self.starved.load(Ordering::Relaxed) && self.retires.load(Ordering::Relaxed) {
+        if !any && !self.starved.load(Ordering::Relaxed) && self.is_retiring.load(Ordering::Relaxed)
+        {
             self.finish_retiring();
         }
         any
     }
 
     fn take_next_offer(&self) -> bool {
-        // `None` in a handler that interrupted the taking.
+        // `None` in a signal handler that interrupted the taking.
         let Some(_taking) = self.taking.lock() else {
             return false;
         };
         // Acquire: pairs with the release in `leave`, whose thread leaves all links that it sees.
-        if self.leaves.load(Ordering::Acquire) {
+        if self.is_leaving.load(Ordering::Acquire) {
             return false;
         }
         let mut any = false;
@@ -483,7 +484,7 @@ impl Listener {
             match bytes.get(..length).and_then(Message::from_bytes) {
                 Some(message) if message.operation == Operation::Offer as u32 => {
                     any |= self.take_offer(&message, fds);
-                    // One at a time: other holders of the listener shall have their share.
+                    // One at a time: other holders of the listener shall get their share.
                     return any;
                 }
                 _ => fds.iter().for_each(|fd| sys::close(*fd)),
@@ -494,14 +495,14 @@ impl Listener {
     fn take_offer(&self, message: &Message, fds: &[i32]) -> bool {
         let words = &message.words;
         let first = usize::try_from(words[6]).unwrap_or(usize::MAX);
-        // A connection handed on by another holder comes with its one anchor.
+        // A connection that another holder has handed on comes with its one anchor.
         if words[7] == 1 {
             return self.take_handed_on(words, fds, first).is_some();
         }
         let sizes = (words[2], words[3]);
         let link = LinkEnd::adopt(Role::Server, words[0], self.number(), sizes, first, fds);
         let Some(link) = link else { return false };
-        link.is_from(words[5] == u64::from(RELAY), words[8]);
+        link.set_origin(words[5] == u64::from(RELAY), words[8]);
         link.expecting.store(true, Ordering::Relaxed);
         if let Some(mut registry) = REGISTRY.lock() {
             registry.servers.retain(|link| link.is_alive());
@@ -523,11 +524,11 @@ impl Listener {
         let link = foreign::link(Role::Server, words[0], self.number(), sizes, memory);
         let Some((link, shared)) = link.and_then(|link| Some((link, link.slot(index)?))) else {
             // The other end sees a reset.
-            link.inspect(|link| link.used_less());
+            link.inspect(|link| link.remove_user());
             sys::close(anchor);
             return None;
         };
-        link.is_from(words[5] == u64::from(RELAY), words[8]);
+        link.set_origin(words[5] == u64::from(RELAY), words[8]);
         let generation = shared.client.generation.load(Ordering::Acquire);
         reset_side(
             &shared.server,
@@ -554,8 +555,8 @@ impl Listener {
                 registry
                     .servers
                     .iter()
-                    // Over one that was left nothing comes but anchors that nobody needs.
-                    .filter(|l| l.is_alive() && !l.has_departed())
+                    // After a link was left, only anchors that nobody needs come over it.
+                    .filter(|l| l.is_alive() && !l.has_left())
                     .map(|l| l.channel()),
             );
         }
@@ -569,12 +570,12 @@ fn leaked(channel: i32) -> &'static Channel {
 
 /// Whether the kernel's connection is to be taken first this time; `waits` says whether there is one.
 pub fn kernel_first(listener: &Listener, waits: impl FnOnce() -> bool) -> bool {
-    let old = listener.old.load(Ordering::Relaxed);
+    let old = listener.old_turns.load(Ordering::Relaxed);
     if old == 0 {
         return listener.turns.fetch_add(1, Ordering::Relaxed) % 32 == 31 && waits();
     }
     let first = waits();
     let left = if first { old - 1 } else { 0 };
-    listener.old.store(left, Ordering::Relaxed);
+    listener.old_turns.store(left, Ordering::Relaxed);
     first
 }

@@ -1,6 +1,7 @@
-//! What is set of a listener holds for connections that come after it, as over TCP, where each gets its options when it is established.
-//! Here it gets them when it is accepted. So what is set while connections wait begins an era, and what held in the one before is kept
-//! for those that came in it. Of relatives each has its own eras: what one of them sets holds also for what another one accepts.
+//! Options that are set on a listener hold for connections that come afterwards, as over TCP, where a connection gets
+//! its options when it is established. Here it gets them when it is accepted. So when options are set while connections
+//! are pending, an era begins, and the options of the former era are kept for the connections that came in it. Each
+//! relative has its own eras: options that one of them sets hold also for pending connections that another one accepts.
 
 use std::collections::VecDeque;
 
@@ -9,20 +10,20 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::{Listener, poll_jobs};
 use crate::ground::lock::Lock;
 use crate::ground::{process, sys};
-use crate::sockets::options::Inherited;
+use crate::sockets::options::InheritedOptions;
 use crate::sockets::socket::Socket;
 
-/// OptionSnapshots that are remembered. Of those before them what is set now holds.
+/// Former eras that are kept. Connections of older ones get the present options.
 const MOST: usize = 64;
 
 /// The eras of one listener.
 pub(super) struct OptionSnapshots {
     now: AtomicU64,
-    /// Connections that had come when it began.
+    /// Number of connections that had come when it began.
     arrived: AtomicU64,
-    /// How many are over and remembered.
+    /// Number of former eras that are kept.
     count: AtomicUsize,
-    former: Lock<VecDeque<(u64, Inherited)>>,
+    former: Lock<VecDeque<(u64, InheritedOptions)>>,
 }
 
 impl OptionSnapshots {
@@ -39,7 +40,10 @@ impl OptionSnapshots {
         self.now.load(Ordering::Relaxed)
     }
 
-    fn change<R>(&self, with: impl FnOnce(&mut VecDeque<(u64, Inherited)>) -> R) -> Option<R> {
+    fn change<R>(
+        &self,
+        with: impl FnOnce(&mut VecDeque<(u64, InheritedOptions)>) -> R,
+    ) -> Option<R> {
         let mut former = self.former.lock()?;
         let result = with(&mut former);
         self.count.store(former.len(), Ordering::Relaxed);
@@ -52,25 +56,25 @@ impl OptionSnapshots {
 }
 
 impl Listener {
-    /// Something is about to be set of the listener behind `socket`: takes what has come, and returns what holds for it, where any waits
-    /// for which that is not kept yet.
+    /// Called before an option of the listener behind `socket` is set: takes the connections that have come, and
+    /// returns the options that hold for them, where any is pending for which they are not kept yet.
     #[cold]
-    pub fn before_set(&self, socket: &Socket) -> Option<Inherited> {
-        // What is taken here relatives can have, others not.
-        while !self.has_strangers() && self.take_offers() {}
+    pub fn before_set(&self, socket: &Socket) -> Option<InheritedOptions> {
+        // Relatives can get what is taken here, other holders can not.
+        while !self.has_unrelated_holders() && self.take_offers() {}
         poll_jobs();
         if self.can_share() {
-            self.look_into_queue();
+            self.take_all_queued();
             self.share();
         }
         let waits = self.has_taken();
         let arrived = self.arrived();
         let new = arrived != self.eras.arrived.load(Ordering::Relaxed);
-        (waits && new).then(|| Inherited::of(socket))
+        (waits && new).then(|| InheritedOptions::of(socket))
     }
 
-    /// It was set: another era begins.
-    pub fn begin_era(&self, former: Inherited) {
+    /// Begins an era after an option was set.
+    pub fn begin_era(&self, former: InheritedOptions) {
         let before = self.eras.now();
         self.eras.change(|eras| {
             if eras.len() == MOST {
@@ -79,29 +83,30 @@ impl Listener {
             eras.push_back((before, former));
         });
         self.eras.arrived.store(self.arrived(), Ordering::Relaxed);
-        // No relative has an era of the same name.
+        // No relative has an era of the same number.
         let next = u64::from(process::number()) << 32 | sys::random() & 0xffff_ffff;
         self.eras.now.store(next, Ordering::Relaxed);
     }
 
-    /// Gives an accepted socket what was set when its connection came, if that is not what is set now. Whether it did.
+    /// Gives an accepted socket the options of the era in which its connection came, if they are not the present ones.
+    /// Whether it did.
     #[inline]
-    pub fn give_former(&self, era: u64, socket: &Socket) -> bool {
+    pub fn apply_former(&self, era: u64, socket: &Socket) -> bool {
         era != self.eras.now()
             && self.eras.count.load(Ordering::Relaxed) > 0
-            && self.look_up_era(era, socket)
+            && self.find_era(era, socket)
     }
 
     #[cold]
-    fn look_up_era(&self, era: u64, socket: &Socket) -> bool {
+    fn find_era(&self, era: u64, socket: &Socket) -> bool {
         let found = self.eras.change(|eras| {
             let found = eras.iter().find(|(known, _)| *known == era);
-            found.inspect(|(_, former)| former.give(socket)).is_some()
+            found.inspect(|(_, former)| former.apply(socket)).is_some()
         });
         found == Some(true)
     }
 
-    /// No connection waits any more.
+    /// Forgets former eras: no connection is pending.
     #[inline]
     pub fn forget_eras(&self) {
         if self.eras.count.load(Ordering::Relaxed) > 0 && !self.has_other_holders() {

@@ -1,12 +1,13 @@
-//! The queue to which clients connect when none of the processes that accept from a listener sleeps or is about to look: a local socket
-//! that all of them have, from the first fork on. As over TCP it belongs to the listener, not to a process:
+//! The queue to which clients connect when none of the acceptors of a listener sleeps or is about to look: a local
+//! socket that all of them have, from the first fork on. As over TCP it belongs to the listener, not to a process:
 //!
 //! ```text
 //!  client --connect, [link, slot, memory]--> queue: in the kernel, as many as the backlog says --> anybody's accept
 //! ```
 //!
-//! Whoever accepts first has the connection. Who is busy or killed keeps none from the others; what waits goes with the last who has it.
-//! The connected pair is the connection's anchor. The rings are the client's own: it has the ledger of both ends of that link.
+//! The first acceptor gets the connection. A busy or killed process keeps none from the others; pending connections are
+//! lost with the last process that has the queue. The connected pair is the connection's anchor. The rings are the
+//! client's: it keeps the ledger of both ends of that link.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,16 +27,16 @@ use crate::sockets::link::{LinkEnd, Loan, reset_side};
 /// Words of the first message on such an anchor.
 const WORDS: usize = 7;
 const BYTES: usize = WORDS * size_of::<u64>();
-/// Whatever the daemon calls it, root reads what it pleases.
+/// Whatever user the daemon names, root can read all memory.
 const ROOT: u32 = 0;
-/// A client says what it wants right after it has connected. It may be stopped between.
+/// A client sends the message right after it has connected, but may be stopped in between.
 const PATIENCE: i64 = 100_000_000;
 
-/// The queue, in a process that has a part in it.
+/// The queue, in a process that shares it.
 pub(super) struct Queue {
     socket: Channel,
     name: u64,
-    /// The daemon was told that this process has no part in it any more.
+    /// The daemon was told that this process no longer shares it.
     left: AtomicBool,
 }
 
@@ -51,7 +52,7 @@ impl Queue {
         })))
     }
 
-    /// The number to sleep on, -1 after the end.
+    /// The descriptor to sleep on, -1 after the end.
     pub fn number(&self) -> i32 {
         self.socket.number()
     }
@@ -68,13 +69,13 @@ impl Queue {
         self.name
     }
 
-    /// Whether a connection waits. Asks the kernel.
+    /// Whether a connection is pending. Asks the kernel.
     pub fn any(&self) -> bool {
         sys::is_readable(self.number())
     }
 
-    /// The connection that waits longest: for the list of this process, or, with the flags of an accept, under the number that this
-    /// one gives.
+    /// Takes the oldest connection: for the list of this process, or, with the flags of an accept, with the number that
+    /// the accept returns.
     ///
     /// # Errors
     /// `EMFILE` where there are no numbers for it.
@@ -119,8 +120,8 @@ impl Queue {
     }
 }
 
-/// What the client says of a connection. Memory of its own is taken from a program of this process' user only; that of another user's
-/// the daemon gives, and says whose link it is.
+/// Reads the client's description of a connection. The memory of a link is taken from a program of this process's user
+/// only; for another user's link the daemon gives the memory and names the user.
 fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
     let client = sys::local::peer(anchor).ok()?;
     let is_own = client.uid == credentials::owner();
@@ -131,7 +132,7 @@ fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
         foreign::link(Role::Server, number, of, (slots, arena), memory)
     };
     let memory = match memory {
-        // The client was of this process' user when it came: the daemon knows whether the memory may be had still.
+        // The client was of this process's user when it came: the daemon knows whether the memory may still be used.
         Some(memory) if !is_own => {
             sys::close(memory);
             None
@@ -148,7 +149,7 @@ fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
                     sys::close(memory);
                     return None;
                 }
-                // It is for others, or the user is not the one that the client says.
+                // The memory is another program's, or the user is not the one that the client names.
                 Err(libc::EPERM) => return None,
                 Err(_) if is_own => borrow(client.pid, place)?,
                 Err(_) => return None,
@@ -159,15 +160,16 @@ fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
     match &mut pending {
         Some(pending) => {
             pending.announced = announced;
-            link.is_from(false, u64::from(client.uid));
-            link.is_queued_by(client.pid);
+            link.set_origin(false, u64::from(client.uid));
+            link.note_queue_client(client.pid);
         }
-        None => link.used_less(),
+        None => link.remove_user(),
     }
     pending
 }
 
-/// As [`fetch`]. Where the memory can not be borrowed from the client, the daemon may be another one, of which the client knows already.
+/// As [`fetch`]. Where the memory can not be borrowed from the client, there may be another daemon, which the client
+/// knows already.
 fn fetch_renewed(link: u64, listener: &Listener, can_be_borrowed: bool) -> Result<(i32, u64), i32> {
     match fetch(link, listener.number()) {
         Err(error) if error != libc::EPERM && !can_be_borrowed => {
@@ -181,7 +183,7 @@ fn fetch_renewed(link: u64, listener: &Listener, can_be_borrowed: bool) -> Resul
 /// The memory of a link, from the daemon, and the user of its client.
 ///
 /// # Errors
-/// `EPERM` where programs of another user have it or may have it; `ENOENT` where no daemon knows of it.
+/// `EPERM` where programs of another user have or may have it; `ENOENT` where no daemon knows it.
 #[cold]
 fn fetch(link: u64, listener: u32) -> Result<(i32, u64), i32> {
     let mut words = [0; 14];
@@ -198,7 +200,7 @@ fn fetch(link: u64, listener: u32) -> Result<(i32, u64), i32> {
     }
 }
 
-/// The same from the client itself, a program of this user, where no daemon knows of it.
+/// The memory of a link from the client itself, a program of this user, where no daemon knows it.
 #[cold]
 fn borrow(client: i32, number: u64) -> Option<i32> {
     let path = std::ffi::CString::new(format!("/proc/{client}/fd/{number}")).ok()?;
@@ -225,7 +227,7 @@ fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Optio
     Some(pending)
 }
 
-/// The words, and the memory of the link where that came with them.
+/// The words of the message, and the memory of the link if it was sent with them.
 fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
     let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
     let mut take = || limits::for_library(|| sys::message(anchor, &mut bytes, &mut fds, 0));
@@ -240,7 +242,7 @@ fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
             other => Err(other),
         }
     });
-    // Without a number for the memory it is fetched.
+    // A memory for which there is no number is fetched later.
     let (length, count, _) = got.ok()?;
     let fds = fds.get(..count).unwrap_or(&[]);
     if length != BYTES || fds.len() > 1 {
@@ -254,26 +256,28 @@ fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
     Some((words, fds.first().copied()))
 }
 
-/// (client) Whether a connection may enter the queue of a listener: whoever of another user accepts it has its memory from the daemon.
+/// (client) Whether a connection may enter the queue of a listener: acceptors of another user get its memory from the
+/// daemon.
 pub fn may_enter(target: &names::Target) -> bool {
     target.queue != 0 && (target.queue_user == credentials::owner() || attach::is_daemon_alive())
 }
 
-/// (client) Connects to the queue of a listener, with a connection whose slot is filled in. The anchor is its client's end.
+/// (client) Connects to the queue of a listener, for a connection whose slot is filled in. Returns the client's end of
+/// the anchor.
 ///
 /// # Errors
-/// Those of `connect` and `sendmsg`; `ECONNREFUSED` where the queue is not for all holders of the listener any more.
+/// Those of `connect` and `sendmsg`; `ECONNREFUSED` where not all holders of the listener share the queue any more.
 pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, i32> {
     let name = directory::queue_name(target.queue);
-    link.enters(handle);
+    link.mark_queued(handle);
     let anchor = limits::for_library(|| sys::local::connect(&name))?;
-    // The name could be another's by now.
+    // Another process may have taken the name by now.
     let is_known = |user| user == ROOT || user == target.queue_user;
     if !sys::local::peer(anchor).is_ok_and(|server| is_known(server.uid)) {
         sys::close(anchor);
         return Err(libc::ECONNREFUSED);
     }
-    let ring = link.lent_apart(handle);
+    let ring = link.lent_ring(handle);
     let words: [u64; WORDS] = [
         link.number,
         link.layout.slots as u64,
@@ -287,11 +291,12 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
-    // To programs of other users the daemon vouches for it.
+    // For programs of other users the daemon vouches for the memory.
     let is_given = target.queue_user == credentials::owner();
     let memory = is_given.then(|| link.memory_for(target.holders)).flatten();
     let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
-    // Who leaves says so before it takes what waits: either that is seen here, or the connection there.
+    // A leaving process announces that before it takes pending connections: either this is seen here, or it sees the
+    // connection.
     core::sync::atomic::fence(Ordering::SeqCst);
     let still = names::queue_of(&target.destination, target.listener) == target.queue;
     match sent {
@@ -304,12 +309,12 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
 }
 
 impl Listener {
-    /// A connection of the queue of all holders, for an accept with these flags, or for the list of this process.
+    /// Takes a connection of the queue, for an accept with these flags, or for the list of this process.
     pub(super) fn take_queued(&self, flags: Option<i32>) -> Option<Pending> {
-        let queue = self.common()?.queue()?;
-        if credentials::owner() == ROOT && self.is_others(queue) {
+        let queue = self.shared_queues()?.queue()?;
+        if credentials::owner() == ROOT && self.is_of_other_user(queue) {
             if flags.is_some() {
-                self.stand_apart(queue);
+                self.leave_foreign_queue(queue);
             }
             return None;
         }
@@ -324,12 +329,13 @@ impl Listener {
         taken
     }
 
-    /// Whether the queue is of programs of another user than root, who holds the listener beside them.
-    fn is_others(&self, queue: &Queue) -> bool {
+    /// Whether the queue is of programs of another user than root, which holds the listener beside them.
+    fn is_of_other_user(&self, queue: &Queue) -> bool {
         queue.number() >= 0 && names::queue_user(&self.address, self.number()) != ROOT
     }
 
-    /// This process accepts. If it is root's the daemon is to know before a relative becomes another user's, whose queue it would be.
+    /// Notes that this process accepts. For a process of root the daemon must know that before a relative becomes
+    /// another user's, who would own the queue.
     #[inline]
     pub fn begin_accept(&self) {
         if !self.accepts.load(Ordering::Relaxed) {
@@ -340,33 +346,33 @@ impl Listener {
         }
     }
 
-    /// This process of root accepts beside programs of another user, who may not have what it accepts: it has no part in their queue,
-    /// and clients go other ways.
+    /// Leaves the queue in a process of root that accepts beside programs of another user, which must not get its
+    /// connections; clients use other ways.
     #[cold]
-    fn stand_apart(&self, queue: &Queue) {
+    fn leave_foreign_queue(&self, queue: &Queue) {
         queue.left.store(true, Ordering::Relaxed);
-        let _ = self.tell_queue(0, queue_flags::ACCEPTS);
+        let _ = self.request_queue(0, queue_flags::ACCEPTS);
         self.end_queue(queue);
     }
 
-    /// The process has become another user's: the queue goes with it where the daemon has agreed.
-    pub(super) fn keep_queue_if_told(&self) {
-        if let Some(queue) = self.common().and_then(|common| common.queue())
+    /// Called when the process has become another user's: keeps the queue where the daemon has agreed.
+    pub(super) fn keep_queue_if_announced(&self) {
+        if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.name() == 0
         {
             self.end_queue(queue);
         }
     }
 
-    /// Sleeps on it no more.
+    /// Closes the queue in this process.
     fn end_queue(&self, queue: &Queue) {
         self.unwatch_channel(queue.number());
         queue.end();
     }
 
-    /// Says to the daemon that this process accepts from the queue.
+    /// Tells the daemon that this process accepts from the queue.
     pub(super) fn announce_queue(&self) {
-        let Some(queue) = self.common().and_then(|common| common.queue()) else {
+        let Some(queue) = self.shared_queues().and_then(|shared| shared.queue()) else {
             return;
         };
         let name = queue.name();
@@ -377,58 +383,58 @@ impl Listener {
                 (accepts, queue_flags::ACCEPTS),
             ];
             let flags = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).sum();
-            let told = self.tell_queue(name, flags);
-            queue.left.store(told.is_err(), Ordering::Relaxed);
+            let answered = self.request_queue(name, flags);
+            queue.left.store(answered.is_err(), Ordering::Relaxed);
         }
     }
 
-    /// How many programs accept from the queue and go on to.
-    fn tell_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
-        let mut words = self.named();
+    /// Returns how many programs share the queue and continue to accept.
+    fn request_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
+        let mut words = self.request_words();
         (words[1], words[2]) = (name, flags);
         let mut none = [-1; sys::MOST];
-        let told = attach::request(Operation::Queue, words, &[], &mut none);
-        told.map(|(answer, _)| answer.words[0])
+        let answered = attach::request(Operation::Queue, words, &[], &mut none);
+        answered.map(|(answer, _)| answer.words[0])
     }
 
-    /// A look takes all that waits there: this process accepts it soon, or leaves it to its relatives.
-    pub(super) fn look_into_queue(&self) {
+    /// Takes all connections of the queue: this process accepts them soon, or leaves them to its relatives.
+    pub(super) fn take_all_queued(&self) {
         while let Some(pending) = self.take_queued(None) {
             self.push(pending);
         }
     }
 
-    /// Whether a connection waits in the queue of all holders. Asks the kernel.
+    /// Whether a connection is pending in the queue. Asks the kernel.
     pub(super) fn has_queued(&self) -> bool {
-        let common = self.common();
-        common.is_some_and(|common| common.queue().is_some_and(Queue::any))
+        let shared = self.shared_queues();
+        shared.is_some_and(|shared| shared.queue().is_some_and(Queue::any))
     }
 
-    /// This process goes on with it: what it made ready for did not come.
+    /// Returns to the queue after an exec that has failed.
     pub(super) fn return_to_queue(&self) {
-        if let Some(queue) = self.common().and_then(|common| common.queue())
+        if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.left.swap(false, Ordering::Relaxed)
         {
             self.announce_queue();
         }
     }
 
-    /// This process is about to go. Whether other programs go on with what waits in the queue.
-    pub(super) fn is_left_to_others(&self) -> bool {
-        let queue = self.common().and_then(|common| common.queue());
+    /// Whether other programs go on with the queue when this process goes.
+    pub(super) fn is_continued_by_others(&self) -> bool {
+        let queue = self.shared_queues().and_then(|shared| shared.queue());
         let name = queue.map(Queue::name).filter(|name| *name != 0);
-        let told = name.map(|name| self.tell_queue(name, queue_flags::LEAVES));
-        told.is_some_and(|told| told.is_ok_and(|others| others > 0))
+        let answered = name.map(|name| self.request_queue(name, queue_flags::LEAVES));
+        answered.is_some_and(|answered| answered.is_ok_and(|others| others > 0))
     }
 
-    /// This process has no part in it any more: clients are told before what waits is taken to its own list.
+    /// Leaves the queue: clients are told before the pending connections are taken to this process's list.
     pub(super) fn leave_queue(&self) {
-        if let Some(queue) = self.common().and_then(|common| common.queue())
+        if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.name() != 0
         {
             queue.left.store(true, Ordering::Relaxed);
-            let _ = self.tell_queue(0, 0);
+            let _ = self.request_queue(0, 0);
         }
-        self.look_into_queue();
+        self.take_all_queued();
     }
 }

@@ -1,4 +1,4 @@
-//! A listener and the daemons that come one after the other.
+//! Listeners and daemons that follow one another.
 
 use core::sync::atomic::Ordering;
 
@@ -10,11 +10,11 @@ use crate::ground::sys;
 use crate::sockets::socket;
 
 impl Listener {
-    /// Nobody is at the other end of the accept channel any more, which would be told for ever.
+    /// The other end of the accept channel is closed: the channel must be closed, as it stays readable forever.
     pub(super) fn lose_channel(&self) {
         self.end_channel();
-        // That of a listener that is being closed, or retires, the daemon ends.
-        if self.open.load(Ordering::Acquire) && !self.retires.load(Ordering::Relaxed) {
+        // The daemon itself closes that of a listener that is being closed, or retires.
+        if self.open.load(Ordering::Acquire) && !self.is_retiring.load(Ordering::Relaxed) {
             daemon_is_gone();
         }
     }
@@ -25,14 +25,14 @@ impl Listener {
         channel.end();
     }
 
-    /// No set hears of what comes there any more.
+    /// Ends the watch of a descriptor in all sets.
     pub(super) fn unwatch_channel(&self, number: i32) {
         if let Some(watchers) = self.watchers.lock() {
             watchers.iter().for_each(|set| set.remove_channel(number));
         }
     }
 
-    /// Tells another daemon of the listener at `fd`. True when that was done.
+    /// Announces the listener at `fd` to another daemon. True when that was done.
     fn announce_again(&self, fd: i32) -> bool {
         let backlog = self.backlog.load(Ordering::Relaxed);
         let Some((number, offers)) = Self::announce(fd, &self.address, self.cookie, backlog, true)
@@ -41,7 +41,7 @@ impl Listener {
         };
         let former = self.number();
         if number == former && self.channel() >= 0 {
-            // The daemon is the one that knew it, and the process may be another user's.
+            // It is the daemon that knew it, and this process may belong to another user.
             sys::close(offers);
             self.announce_queue();
             return false;
@@ -66,14 +66,15 @@ impl Listener {
     }
 }
 
-/// The daemon is another one: it hears of everything this process listens to.
+/// Announces all listeners of this process to another daemon.
 pub fn announce_again() {
     if !limits::are_scarce() {
         announce(|_| true);
     }
 }
 
-/// Before an exec: listeners that have retired are announced once more, for what waits in them to be left for the next image.
+/// Before an exec: announces listeners again that have retired, so that their pending connections can be left to the
+/// next image.
 pub(super) fn announce_retired() {
     announce(|listener| listener.channel() < 0 && listener.pending.any());
 }

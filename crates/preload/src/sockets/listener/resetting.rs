@@ -17,7 +17,7 @@ pub fn reset(pending: &Pending) {
         .link
         .layout
         .small_ring(Role::Server, pending.loan.handle.index as usize);
-    // Told before the slot is given up: afterwards it may carry the next connection.
+    // The peer is notified before the slot is given up: afterwards the slot may carry the next connection.
     slot.server.flags.fetch_or(flags, Ordering::AcqRel);
     if let Some(wake) = netchannel_ring::waiter::announce_data(&slot.client.waiter)
         && let Some(index) = wake.cell
@@ -29,7 +29,7 @@ pub fn reset(pending: &Pending) {
     pending
         .link
         .finish(slot, pending.loan.handle, flags, None, [ring; 2]);
-    // The anchor's end wakes whoever sleeps.
+    // The closing of the anchor wakes sleepers.
     attach::close_internal(pending.loan.anchor);
-    pending.link.used_less();
+    pending.link.remove_user();
 }

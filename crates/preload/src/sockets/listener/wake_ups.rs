@@ -1,7 +1,7 @@
 //! Waking the threads of this process that sleep for connections in `poll` or `accept`.
 //!
-//! Any thread may take connections off a link, also those of a listener for which another thread
-//! sleeps: it wakes one of them for each connection.
+//! Any thread may take connections off a link, also those of a listener for which another thread sleeps: it wakes one
+//! sleeper for each connection.
 
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -10,29 +10,31 @@ use core::sync::atomic::{
 use crate::descriptors::{attach, limits};
 use crate::ground::{clock, sys};
 
-/// Threads of this process that sleep for connections, in whatever way.
+/// Threads of this process that sleep for connections, in any kind of call.
 static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 
-/// When an event loop of this process has accepted, in the clock's units, and has not looked again since; 0 for never.
+/// When an event loop of this process has accepted without having looked again since, in the clock's units; 0 for
+/// never.
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
-/// How often it has looked again soon after it had accepted, lately: up to [`SURE`]. Once not says little, it may have waited for its
-/// processor.
-static QUICK: AtomicU32 = AtomicU32::new(SURE);
-const SURE: u32 = 8;
-/// What one turn that was not quick counts for.
-const SLOW: u32 = 2;
-/// Some loop of this process has watched connections together with a listener, see [`serves`].
+/// Counts how often a loop has looked again soon after an accept, up to [`MOST_QUICK`]. A single late look says little: the
+/// loop may have waited for its processor.
+static QUICK_TURNS: AtomicU32 = AtomicU32::new(MOST_QUICK);
+const MOST_QUICK: u32 = 8;
+/// The weight of a late look.
+const SLOW_WEIGHT: u32 = 2;
+/// Some loop of this process has watched connections together with a listener, see [`has_serving_loop`].
 static SERVES: AtomicBool = AtomicBool::new(false);
 /// An event loop that has accepted accepts again within this time, in the units of the clock.
 pub(super) const SOON: u64 = 1000 * clock::MICROSECOND;
 
-/// An event loop of this process has accepted a connection `now`.
-pub fn accepts(now: u64) {
+/// Notes that an event loop of this process accepts a connection `now`.
+pub fn note_accept(now: u64) {
     note_turn(ACCEPTED.swap(now, Ordering::Relaxed));
 }
 
-/// A loop of this process watches connections together with a listener. It looks at both again whatever it accepts. One that watches
-/// listeners alone may do anything between two looks, such as wait for a lock that another acceptor has.
+/// Notes that a loop of this process watches connections together with a listener. Such a loop looks at both again,
+/// whatever it accepts. A loop that watches listeners only may do anything between two looks, such as wait for a lock
+/// that another acceptor has.
 #[inline]
 pub fn note_serving() {
     if !SERVES.load(Ordering::Relaxed) {
@@ -40,37 +42,37 @@ pub fn note_serving() {
     }
 }
 
-/// Whether there is such a loop: what is announced to it while it is awake will be accepted.
-pub fn serves() -> bool {
+/// Whether there is such a loop: it will accept what is announced to it while it is awake.
+pub fn has_serving_loop() -> bool {
     SERVES.load(Ordering::Relaxed)
 }
 
-/// Whether a loop of this process that was woken accepts soon.
+/// Whether a woken loop of this process accepts soon.
 pub fn accepts_soon() -> bool {
-    serves() && QUICK.load(Ordering::Relaxed) > SURE / 2
+    has_serving_loop() && QUICK_TURNS.load(Ordering::Relaxed) > MOST_QUICK / 2
 }
 
-/// The turn that began with an accept is over.
+/// Ends the turn that began with an accept.
 fn note_turn(began: u64) {
     if began != 0 {
-        let before = QUICK.load(Ordering::Relaxed);
+        let before = QUICK_TURNS.load(Ordering::Relaxed);
         let after = match clock::now().wrapping_sub(began) < SOON {
-            true => SURE.min(before + 1),
-            false => before.saturating_sub(SLOW),
+            true => MOST_QUICK.min(before + 1),
+            false => before.saturating_sub(SLOW_WEIGHT),
         };
         if after != before {
-            QUICK.store(after, Ordering::Relaxed);
+            QUICK_TURNS.store(after, Ordering::Relaxed);
         }
     }
 }
 
-/// A thread is about to sleep for connections.
+/// Notes that a thread is about to sleep for connections.
 pub(super) fn begin_sleep() {
     note_turn(ACCEPTED.swap(0, Ordering::Relaxed));
     ASLEEP.fetch_add(1, Ordering::SeqCst);
 }
 
-/// It is awake. True where it was the last that slept.
+/// Ends the sleep. True where no other thread sleeps.
 pub(super) fn end_sleep() -> bool {
     ASLEEP.fetch_sub(1, Ordering::SeqCst) == 1
 }
@@ -80,15 +82,15 @@ pub fn anybody_sleeps() -> bool {
     ASLEEP.load(Ordering::SeqCst) > 0
 }
 
-/// In a forked child nobody sleeps yet.
+/// In a forked child no thread sleeps yet.
 pub fn reset_in_child() {
     ASLEEP.store(0, Ordering::Relaxed);
     ACCEPTED.store(0, Ordering::Relaxed);
-    QUICK.store(SURE, Ordering::Relaxed);
+    QUICK_TURNS.store(MOST_QUICK, Ordering::Relaxed);
     SERVES.store(false, Ordering::Relaxed);
 }
 
-/// The wake-ups of one listener: an eventfd that counts, made when somebody first sleeps for it.
+/// The wake-ups of one listener: an eventfd that counts, made when a thread first sleeps for it.
 pub struct WakeUps {
     fd: AtomicI32,
     sleepers: AtomicUsize,
@@ -108,10 +110,10 @@ impl WakeUps {
         self.fd.load(Ordering::Acquire)
     }
 
-    /// A thread is about to sleep, on the descriptor if there is one.
-    pub fn listen(&self) {
+    /// Announces that a thread is about to sleep, on the descriptor if there is one.
+    pub fn begin_sleep(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // Who keeps all numbers to himself has what comes to his listeners from the kernel.
+        // A program that keeps all its numbers gets its connections from the kernel.
         if self.fd() >= 0 || limits::are_scarce() {
             return;
         }
@@ -127,8 +129,8 @@ impl WakeUps {
         }
     }
 
-    /// The thread is awake.
-    pub fn leave(&self) {
+    /// Ends the sleep.
+    pub fn end_sleep(&self) {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -141,16 +143,16 @@ impl WakeUps {
         let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
     }
 
-    /// Wakes one of those who sleep.
+    /// Wakes one sleeper.
     pub fn wake_one(&self) {
-        // Pairs with `listen`: who sleeps looks once more after it.
+        // Pairs with `begin_sleep`: a sleeper looks once more after it.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.count_up(1);
         }
     }
 
-    /// Wakes all of them.
+    /// Wakes all sleepers.
     pub fn wake_all(&self) {
         fence(Ordering::SeqCst);
         let sleepers = self.sleepers.load(Ordering::SeqCst);
@@ -168,13 +170,13 @@ impl WakeUps {
         let _ = unsafe { sys::raw(libc::SYS_write, [fd, pointer, 8, 0, 0, 0]) };
     }
 
-    /// A descriptor of the library has moved.
+    /// Notes that a descriptor of the library has a new number.
     pub fn relocate(&self, from: i32, to: i32) {
         let order = Ordering::Relaxed;
         let _ = self.fd.compare_exchange(from, to, order, order);
     }
 
-    /// Lets the descriptor go: the listener is closed, or it is the parent's.
+    /// Closes the descriptor: the listener is closed, or it is the parent's.
     pub fn close(&self) {
         self.sleepers.store(0, Ordering::SeqCst);
         attach::close_internal(self.fd.swap(-1, Ordering::AcqRel));

@@ -1,4 +1,4 @@
-//! What options of a socket are answered with: what is recorded, what the connection says, what TCP would say of the rest.
+//! The values of socket options: those that were recorded, those of the connection, and those of TCP for the rest.
 
 use core::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use crate::sockets::socket::{Socket, status};
 /// `getsockopt` of a fresh or virtual socket.
 ///
 /// # Errors
-/// What TCP would say.
+/// Those of TCP.
 ///
 /// # Safety
 /// `value` points at `*length` writable bytes.
@@ -40,14 +40,14 @@ pub unsafe fn get(
     // SAFETY: the caller's pointer.
     let asked = match unsafe { names::room(length) } {
         Ok(asked) => asked,
-        // To IPv6 it is a large one.
+        // IPv6 takes it as a large one.
         Err(libc::EINVAL) if level == libc::IPPROTO_IPV6 => buffer.len(),
-        // Which of several things is told the kernel knows.
+        // The kernel knows which of several errors it returns.
         Err(_) => return as_kernel()?,
     };
     let room = asked.min(buffer.len());
     let known = match flag(socket, level, name) {
-        None if socket.has(status::HANDED) => answer_handed(fd, level, name),
+        None if socket.has(status::HANDED_OVER) => answer_handed_over(fd, level, name),
         None if is_connected(socket) => answer_virtual(socket, fd, level, name),
         known => known,
     };
@@ -61,7 +61,7 @@ pub unsafe fn get(
     } else if let Some(number) = known {
         buffer[..4].copy_from_slice(&number.to_ne_bytes());
         match room {
-            // In less than a word the kernel tells small numbers of this level as one byte.
+            // Into less than a word the kernel writes small numbers of this level as one byte.
             1..4 if level == libc::IPPROTO_IP && (0..256).contains(&number) => 1,
             room => room.min(4),
         }
@@ -90,7 +90,7 @@ pub unsafe fn get(
     // SAFETY: the caller's buffer has room for `size` bytes.
     unsafe {
         if user::copy_bytes(value.cast(), buffer.as_ptr(), size).is_err() {
-            // Whether the length is written then differs between options.
+            // Whether the length is written in that case differs between options.
             as_kernel()?.ok();
             return Err(libc::EFAULT);
         }
@@ -99,13 +99,13 @@ pub unsafe fn get(
 }
 
 fn is_connected(socket: &Socket) -> bool {
-    matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred) || socket.has(status::HANDED)
+    matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred) || socket.has(status::HANDED_OVER)
 }
 
-/// What loopback TCP would say of its segments.
+/// The segment size of loopback TCP.
 const MAXIMUM_SEGMENT: i32 = 65483;
 
-/// The fields of `tcp_info` that a program may look at, as a loopback connection has them.
+/// The fields of `tcp_info` that a program may look at, as in a loopback connection.
 fn describe_connection(info: &mut [u8; 512]) {
     let mut put = |offset: usize, value: u32| {
         info[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
@@ -128,9 +128,9 @@ const SYN_SENT: u8 = 2;
 /// `TCP_CLOSE`.
 pub(super) const CLOSED: u8 = 7;
 
-/// The state TCP would call it.
+/// The state of the connection in TCP's terms.
 pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
-    if socket.has(status::HANDED) || socket.word.kind() == Kind::Deferred {
+    if socket.has(status::HANDED_OVER) || socket.word.kind() == Kind::Deferred {
         return ESTABLISHED;
     }
     let Some(lane) = Lane::of(*socket, fd) else {
@@ -140,8 +140,8 @@ pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
         return SYN_SENT;
     }
     if !socket.has(status::PEER_GONE) {
-        // Who was killed says nothing.
-        lane.look_for_peer();
+        // A killed peer leaves no word.
+        lane.check_peer_now();
     }
     if lane.is_over() {
         return CLOSED;
@@ -155,8 +155,8 @@ pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
     }
 }
 
-/// What the local socket knows itself.
-fn answer_handed(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
+/// Options that the local socket itself answers.
+fn answer_handed_over(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => sys::option(fd, level, name).ok(),
         (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => sys::option(fd, level, name).ok(),
@@ -166,7 +166,7 @@ fn answer_handed(fd: c_int, level: c_int, name: c_int) -> Option<i32> {
     }
 }
 
-/// The limit that packets have which say nothing else.
+/// The default hop limit.
 const HOP_LIMIT: i32 = 64;
 /// The number of the loopback interface.
 const LOOPBACK: i32 = 1;
@@ -189,7 +189,7 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
         (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF) if accepted && six => Some(LOOPBACK),
         (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
-        // What comes is brought by whoever asks for it.
+        // Bytes are delivered by the processor that asks for them.
         (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
         (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM)
             if socket.entry.local.load().family == INET6 && state(socket, fd) == ESTABLISHED =>
@@ -206,7 +206,7 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
     }
 }
 
-/// What the window is bounded to: what was set, else half of the receive buffer, as the kernel begins.
+/// The window clamp: the value that was set, otherwise half of the receive buffer, with which the kernel begins.
 fn window_clamp(socket: &Socket) -> Option<i32> {
     let ask = |scratch| {
         let clamp = sys::option(scratch, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?;
@@ -220,7 +220,7 @@ fn window_clamp(socket: &Socket) -> Option<i32> {
 pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
     let lane = Lane::of(*socket, fd);
     if let Some(lane) = &lane {
-        // Notes how far a connect has come.
+        // Notes the progress of a connect.
         lane.is_connecting();
     }
     let pending = socket.entry.error.swap(0, Ordering::AcqRel);
@@ -228,7 +228,7 @@ pub fn take_error(socket: &Socket, fd: c_int) -> i32 {
         return pending;
     }
     let Some(lane) = lane else { return 0 };
-    // Who ended without a word is found only so.
+    // Only this finds a peer that has ended silently.
     lane.check_peer();
     let error = if lane.peer_flags() & side_flags::RESET != 0 {
         lane.reset_error()

@@ -1,4 +1,5 @@
-//! What an accepted socket has from its listener, and what is found out of a listener that came along.
+//! Options that an accepted socket inherits from its listener, and those of a listener that was itself inherited or
+//! received.
 
 use core::sync::atomic::Ordering;
 
@@ -11,8 +12,8 @@ use crate::sockets::ancillary;
 use crate::sockets::socket::{MOST_BYTES, Record, flag_bit, set_flag};
 use crate::sockets::socket::{Socket, status};
 
-/// Options that an accepted socket has from its listener.
-pub struct Inherited {
+/// Options that an accepted socket inherits from its listener.
+pub struct InheritedOptions {
     linger: u32,
     receive_timeout: u64,
     send_timeout: u64,
@@ -24,8 +25,8 @@ pub struct Inherited {
     records: Vec<Record>,
 }
 
-impl Inherited {
-    /// As they are now.
+impl InheritedOptions {
+    /// The present options of a listener.
     pub fn of(listener: &Socket) -> Self {
         let from = listener.entry;
         let offset = || from.peek_offset.load(Ordering::Relaxed);
@@ -44,8 +45,8 @@ impl Inherited {
         }
     }
 
-    /// Gives them to an accepted socket.
-    pub fn give(&self, socket: &Socket) {
+    /// Sets them on an accepted socket.
+    pub fn apply(&self, socket: &Socket) {
         let to = socket.entry;
         to.linger.store(self.linger, Ordering::Relaxed);
         to.receive_timeout
@@ -72,7 +73,7 @@ impl Inherited {
 }
 
 impl Record {
-    /// Whether the kernel sets a priority by it, which it does not hand on.
+    /// Whether the kernel derives a priority from it, which is not inherited.
     const fn sets_priority(&self) -> bool {
         matches!(
             (self.level, self.name),
@@ -89,8 +90,8 @@ const NO_PRIORITY: Record = Record {
     value: [0; MOST_BYTES],
 };
 
-/// Whether TCP hands an option of a listener on: its queue for data in SYN segments, for how
-/// long clients may be silent, and the priority of its own packets, it keeps.
+/// Whether TCP passes an option of a listener on. It keeps the queue for data in SYN segments, the deferral of accepts,
+/// and the priority of its own packets.
 const fn is_inherited(record: &Record) -> bool {
     !matches!(
         (record.level, record.name),
@@ -101,8 +102,8 @@ const fn is_inherited(record: &Record) -> bool {
     )
 }
 
-/// Options that TCP hands on from a listener.
-const HANDED_ON: [(c_int, c_int); 40] = [
+/// Options that TCP passes on from a listener.
+const INHERITED_OPTIONS: [(c_int, c_int); 40] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -145,15 +146,15 @@ const HANDED_ON: [(c_int, c_int); 40] = [
     (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG),
 ];
 
-/// Notes of a listener that came from another image or process what that one has set.
-pub fn note_received(socket: &Socket, fd: c_int) {
+/// Records the options that another image or process has set on a received listener.
+pub fn record_received(socket: &Socket, fd: c_int) {
     let Ok(domain) = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) else {
         return;
     };
     let Ok(fresh) = limits::stream_socket(domain) else {
         return;
     };
-    for (level, name) in HANDED_ON {
+    for (level, name) in INHERITED_OPTIONS {
         let (mut value, mut usual) = ([0; 16], [0; 16]);
         let length = get_raw(fd, level, name, &mut value).unwrap_or(0);
         let _ = get_raw(fresh, level, name, &mut usual);
@@ -179,8 +180,8 @@ pub fn note_received(socket: &Socket, fd: c_int) {
     sys::close(fresh);
 }
 
-/// Notes of a socket that is bound, at `fd`, what the kernel has decided, and a listener hands on: at an IPv6 address there is nothing of
-/// IPv4.
+/// Records what the kernel has decided for a bound socket at `fd`, and what its accepted sockets inherit: one with an
+/// IPv6 address has no IPv4.
 pub fn note_bound(socket: &Socket, fd: c_int) {
     if is_only_v6(fd) {
         let mut value = [0; 16];

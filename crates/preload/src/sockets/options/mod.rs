@@ -1,9 +1,8 @@
-//! Options of sockets: recorded, answered as TCP answers them, and set again when the socket turns
-//! into a kernel socket.
+//! Socket options: recorded, answered as TCP answers them, and set again when the socket becomes a kernel socket.
 
 mod answers;
+mod entry_options;
 mod inherited;
-mod kept;
 
 use std::sync::OnceLock;
 
@@ -13,7 +12,7 @@ use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::INET6;
 use netchannel_abi::link::side_flags;
 
-use crate::sockets::lane::{Lane, tell_corked, tell_inline};
+use crate::sockets::lane::{Lane, note_cork, publish_inline};
 use netchannel_abi::reason::Reason;
 
 use crate::descriptors::table::Kind;
@@ -25,9 +24,9 @@ use crate::sockets::{ancillary, class};
 
 use answers::{CLOSED, ESTABLISHED, state};
 pub use answers::{get, take_error};
-pub use inherited::{Inherited, note_bound, note_received};
+pub use inherited::{InheritedOptions, note_bound, record_received};
 
-/// Makes a fresh socket the kernel's, for this reason. Who makes connections registers it.
+/// Turns a fresh socket into the kernel's, for this reason. Registered by the module that makes connections.
 #[expect(clippy::type_complexity, reason = "it stands here alone")]
 pub static MATERIALISE: OnceLock<fn(c_int, &Socket, Reason) -> Result<(), c_int>> = OnceLock::new();
 
@@ -62,7 +61,7 @@ pub fn replay(socket: &Socket, fd: c_int) {
         record.value[0] = 1;
         let _ = set_raw(fd, &record);
     }
-    kept::replay(socket, fd);
+    entry_options::replay(socket, fd);
     if socket.has_options() {
         socket.with_options(|records| {
             for record in records.iter() {
@@ -109,7 +108,7 @@ fn get_raw(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Result<usi
     Ok(length as usize)
 }
 
-/// A kernel TCP socket that carries the recorded options, to ask what TCP would answer.
+/// Runs `ask` with a temporary kernel TCP socket that has the recorded options, and so TCP's answers.
 fn with_scratch<R>(socket: &Socket, ask: impl FnOnce(c_int) -> R) -> Result<R, c_int> {
     let six = if socket.word.kind() == Kind::Fresh {
         socket.local.family.load(Ordering::Relaxed) == libc::AF_INET6
@@ -124,7 +123,7 @@ fn with_scratch<R>(socket: &Socket, ask: impl FnOnce(c_int) -> R) -> Result<R, c
     Ok(answer)
 }
 
-/// Whether an option asks for what only the kernel does.
+/// Whether only the kernel can do what the option asks for.
 fn needs_kernel(level: c_int, name: c_int) -> bool {
     match level {
         libc::SOL_SOCKET => matches!(
@@ -148,7 +147,7 @@ fn needs_kernel(level: c_int, name: c_int) -> bool {
 /// `setsockopt` of a fresh or virtual socket.
 ///
 /// # Errors
-/// What TCP would say.
+/// Those of TCP.
 ///
 /// # Safety
 /// `value` points at `length` readable bytes.
@@ -161,7 +160,8 @@ pub unsafe fn set(
     length: socklen_t,
 ) -> Result<(), c_int> {
     let size = usize::try_from(length.cast_signed()).map_err(|_| libc::EINVAL)?;
-    // Whether the kernel takes it; and whether its value has no more bytes than are recorded, whatever `length` says.
+    // Whether the kernel takes the option, and whether its value has no more bytes than are recorded, whatever `length`
+    // says.
     let as_kernel = || {
         with_scratch(socket, |scratch| {
             // SAFETY: the caller's promise.
@@ -187,7 +187,7 @@ pub unsafe fn set(
         }
         length = length.min(16);
         if by_kernel && is_short {
-            // A connected socket can not change its nature: it is answered, and nothing happens.
+            // A connected socket can not become the kernel's: the option is recorded, and has no effect.
             // SAFETY: the caller's promise.
             remember(socket, unsafe { read(level, name, value, length)? });
         }
@@ -197,7 +197,7 @@ pub unsafe fn set(
     }
     // SAFETY: the caller's promise.
     let Ok(record) = (unsafe { read(level, name, value, length) }) else {
-        // Which of several things is told the kernel knows. To IPv6 no value is 0.
+        // The kernel knows which of several errors it returns. IPv6 takes a missing value as 0.
         as_kernel()??;
         let none = Record {
             level,
@@ -206,9 +206,9 @@ pub unsafe fn set(
             value: [0; MOST_BYTES],
         };
         if socket.word.kind() == Kind::Virtual
-            && let Some(told) = set_connected(socket, fd, &none)
+            && let Some(result) = set_connected(socket, fd, &none)
         {
-            return told;
+            return result;
         }
         return remember(socket, none).ok_or(libc::EAGAIN);
     };
@@ -217,16 +217,16 @@ pub unsafe fn set(
     {
         set_flag(socket, bit, as_int(&record) != 0);
         if name == libc::SO_OOBINLINE {
-            tell_inline(socket, fd);
+            publish_inline(socket, fd);
         } else if matches!(name, libc::TCP_CORK | libc::TCP_NODELAY) && level == libc::IPPROTO_TCP {
-            tell_corked(socket, fd, name, as_int(&record) != 0);
+            note_cork(socket, fd, name, as_int(&record) != 0);
         }
         return Ok(());
     }
     if matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred)
-        && let Some(told) = set_connected(socket, fd, &record)
+        && let Some(result) = set_connected(socket, fd, &record)
     {
-        return told;
+        return result;
     }
     with_scratch(socket, |scratch| set_raw(scratch, &record))??;
     if size >= 4 && ancillary::note(socket, level, name, as_int(&record) != 0) {
@@ -236,7 +236,7 @@ pub unsafe fn set(
     remember(socket, record).ok_or(libc::EAGAIN)
 }
 
-/// An option as the program gives it, of at most 16 bytes.
+/// Reads an option of the program, of at most 16 bytes.
 ///
 /// # Safety
 /// `value` points at `length` readable bytes.
@@ -257,7 +257,7 @@ unsafe fn read(
     Ok(record)
 }
 
-/// Remembers an option the kernel has taken, for what comes of the socket later.
+/// Records an option that the kernel has taken, for the socket's later kinds.
 ///
 /// # Safety
 /// `value` points at `length` readable bytes.
@@ -287,7 +287,7 @@ pub unsafe fn note(
     remember(socket, record);
 }
 
-/// Options that TCP answers by the connection. `None` for others, and where the kernel shall say what is wrong.
+/// Options that depend on the connection in TCP. `None` for others, and where the kernel shall find the error.
 fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(), c_int>> {
     let over = state(socket, fd) == CLOSED;
     match (record.level, record.name) {
@@ -299,7 +299,7 @@ fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(
         {
             Some(Err(libc::EINVAL))
         }
-        // It has a port.
+        // The socket has a port.
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
             if socket.entry.local.load().family == INET6 && (!over || keeps_port(socket)) =>
         {
@@ -329,32 +329,32 @@ fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(
 
 fn remember(socket: &Socket, record: Record) -> Option<()> {
     socket.with_options(|records| {
-        // In their order: one may set another, too, as IP_TOS does SO_PRIORITY.
+        // In their order: one option may set another one, too, as IP_TOS sets SO_PRIORITY.
         records.retain(|old| (old.level, old.name) != (record.level, record.name));
         records.push(record);
     })
 }
 
-/// Whether the program has said that an IPv6 socket is to have nothing to do with IPv4.
-pub fn is_to_be_only_v6(socket: &Socket) -> bool {
-    let said = |record: &Record| {
+/// Whether the program has set IPV6_V6ONLY on a socket.
+pub fn wants_only_v6(socket: &Socket) -> bool {
+    let is_set = |record: &Record| {
         (record.level, record.name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
             && as_int(record) != 0
     };
-    let any = socket.with_options(|records| records.iter().any(said));
+    let any = socket.with_options(|records| records.iter().any(is_set));
     any == Some(true)
 }
 
-/// Whether an IPv6 socket of the kernel has nothing to do with IPv4.
+/// Whether an IPv6 socket of the kernel has IPV6_V6ONLY.
 pub fn is_only_v6(fd: c_int) -> bool {
     sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_ok_and(|on| on != 0)
 }
 
-/// TCP waits no longer between two questions.
+/// Longest time between two probes of TCP in seconds.
 const LONGEST: u64 = 120;
 
-/// For how long a client has said nothing, in seconds, when TCP asks it for the `times`th time.
-pub fn silence(times: u64) -> u64 {
+/// For how long a client has been silent, in seconds, when TCP probes it for the `times`th time.
+pub fn silence_after(times: u64) -> u64 {
     (0..times)
         .map(|time| {
             1u64.checked_shl(u32::try_from(time).unwrap_or(63))
@@ -363,7 +363,7 @@ pub fn silence(times: u64) -> u64 {
         .sum()
 }
 
-/// Whether the port of a connection stays its socket's when it is over: the program has named it, or bound the socket anew since.
+/// Whether a socket keeps its port after its connection: the program has named it, or has bound the socket again since.
 pub fn keeps_port(socket: &Socket) -> bool {
     socket.has(status::PORT_NAMED)
         || socket.entry.peer.load() == netchannel_abi::address::Address::default()
@@ -384,7 +384,7 @@ fn as_int(record: &Record) -> i32 {
     i32::from_ne_bytes([a, b, c, d])
 }
 
-/// Lets an option act on the virtual socket itself.
+/// Applies an option to the virtual socket itself.
 fn apply(socket: &Socket, fd: c_int, record: &Record) {
     class::note(socket, fd, record);
     if record.level != libc::SOL_SOCKET {
@@ -412,7 +412,7 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
             ]);
             let on = as_int(record) != 0;
             let word = if on {
-                // What is negative is very long.
+                // A negative time is a very long one.
                 seconds.cast_unsigned().saturating_add(1)
             } else {
                 0
@@ -426,7 +426,7 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
                 .store(microseconds(), Ordering::Relaxed);
         }
         libc::SO_RCVLOWAT => {
-            // The kernel bounds it, and has a meaning for what is negative.
+            // The kernel bounds it, and gives negative values a meaning.
             let bounded = with_scratch(socket, |scratch| {
                 let _ = set_raw(scratch, record);
                 sys::option(scratch, record.level, record.name)
@@ -451,17 +451,17 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
     }
 }
 
-/// How often TCP asks a client that says nothing before a listener hands its connection out: the kernel tells when the last time is.
+/// How often TCP probes a silent client before a listener returns its connection: computed from the kernel's value.
 pub fn defers_accept(fd: c_int) -> u64 {
-    let told = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
-    let seconds = told.map_or(0, |seconds| u64::try_from(seconds).unwrap_or(0));
+    let result = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+    let seconds = result.map_or(0, |seconds| u64::try_from(seconds).unwrap_or(0));
     let most = u64::from(netchannel_abi::directory::entry_flags::MOST_DEFERS);
     (0..most)
-        .find(|times| silence(*times) >= seconds)
+        .find(|times| silence_after(*times) >= seconds)
         .unwrap_or(most)
 }
 
-/// Tells the peer what an end without a word would mean.
+/// Publishes the meaning of a silent end to the peer.
 pub fn note_abort(socket: &Socket, fd: c_int, aborts: bool) {
     if socket.word.kind() == Kind::Virtual
         && let Some(lane) = Lane::of(*socket, fd)
@@ -477,11 +477,11 @@ pub fn note_abort(socket: &Socket, fd: c_int, aborts: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::silence;
+    use super::silence_after;
 
     #[test]
     fn tcp_asks_at_these_times() {
-        let times = [0, 1, 2, 3, 7, 8, 255].map(silence);
+        let times = [0, 1, 2, 3, 7, 8, 255].map(silence_after);
         assert_eq!(times, [0, 1, 3, 7, 127, 247, 29_887]);
     }
 }

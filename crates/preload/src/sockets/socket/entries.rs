@@ -1,4 +1,4 @@
-//! The entries of the region: taken, and given back.
+//! The entries of the region: allocated and freed.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,22 +12,22 @@ use crate::descriptors::{attach, faults};
 use crate::ground::process;
 use crate::sockets::owner_table;
 
-/// What a socket says of its class of which nothing was said: what `netchannel run --class` says of all.
+/// The initial class of a socket: that of `netchannel run --class`.
 #[unsafe(link_section = ".data.netchannel_start")]
 static INITIAL: AtomicU32 = AtomicU32::new(0);
 
-/// At the start: what new sockets say of their class.
-pub fn begin_with(hints: u32) {
+/// Sets the initial class of sockets, at the start.
+pub fn set_initial_hints(hints: u32) {
     INITIAL.store(hints, Ordering::Relaxed);
 }
 
-/// Takes a free entry. It has one reference, no address and no options.
+/// Allocates a free entry. It has one reference, no address and no options.
 pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     faults::ensure();
-    owner_table::look_now_and_then();
+    owner_table::collect_if_due();
     let header = header()?;
     let index = take_free(header).or_else(|| {
-        owner_table::look_at_all();
+        owner_table::collect_all();
         take_free(header)
     })?;
     owner_table::note(index, true);
@@ -102,7 +102,7 @@ pub(super) fn clear(direction: &Direction) {
     direction.flags.store(0, Ordering::Relaxed);
 }
 
-/// Fills a region with copies of the entries in use that this process alone will hold from now on; all others are free.
+/// Fills a region with copies of the used entries, which only this process holds from now on; all others are free.
 pub fn copy_into(region: &Region, used: &[usize]) -> Option<()> {
     let own = attach::current()?;
     let from: &Header = own.region.at(0)?;
@@ -159,7 +159,7 @@ fn take_free(header: &Header) -> Option<usize> {
             break;
         }
         let next = u64::from(entry(index - 1)?.next_free.load(Ordering::Relaxed));
-        // The upper half counts, so that a head that went and came back is noticed.
+        // The upper half is a counter, so that a head that was removed and added again is noticed.
         let new = (head >> 32).wrapping_add(1) << 32 | next;
         if header
             .free
@@ -177,7 +177,7 @@ fn take_free(header: &Header) -> Option<usize> {
     None
 }
 
-/// Puts an entry into the free list of its region.
+/// Adds an entry to the free list of its region.
 pub fn free_entry(header: &Header, index: usize, entry: &SocketEntry) {
     entry.references.store(0, Ordering::Relaxed);
     entry.state.store(State::Free as u32, Ordering::Release);

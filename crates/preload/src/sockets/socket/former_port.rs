@@ -1,20 +1,22 @@
-//! What `getsockname` shows of a socket whose connection has gone, and that is neither bound nor connected anew: as over TCP the port
-//! that it had, though that is not its own any more. The kernel's socket in its place never had it.
+//! The port that `getsockname` shows for a socket whose connection has ended, and that is neither bound nor connected
+//! again. As over TCP it is the former port, though it no longer belongs to the socket. The kernel socket in its place
+//! never had it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// The port that the kernel shows of such a socket, which it does not have either, and the one that it had. All zero is none.
+/// The port that the kernel shows for such a socket, which it does not own either, and the former port. All zero is
+/// none.
 #[derive(Default)]
 pub struct FormerPort(AtomicU32);
 
 impl FormerPort {
-    /// Where the kernel shows `shown`, the socket had `former`.
+    /// Notes that the kernel shows `shown`, and that the socket had `former`.
     pub fn note(&self, shown: u16, former: u16) {
         let word = u32::from(shown) << 16 | u32::from(former);
         self.0.store(word, Ordering::Relaxed);
     }
 
-    /// The socket gets another port.
+    /// Forgets it: the socket gets another port.
     pub fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -24,7 +26,7 @@ impl FormerPort {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// What is to be told instead of the kernel's port.
+    /// The port to show instead of the kernel's.
     pub fn instead_of(&self, port: u16) -> u16 {
         let word = self.0.load(Ordering::Relaxed);
         if word >> 16 == u32::from(port) && word != 0 {

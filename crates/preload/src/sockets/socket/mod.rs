@@ -1,8 +1,8 @@
-//! The sockets of the program: entries in its region, and what this process alone keeps beside.
+//! The sockets of the program: entries in its region, and their parts that only this process has.
 
 mod entries;
 mod former_port;
-mod holding;
+mod holders;
 mod options_set;
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use netchannel_abi::program::{self, SocketEntry};
 use netchannel_abi::reason::Reason;
 
-pub use entries::{allocate, begin_with, copy_into, free_entry};
-pub use holding::Left;
+pub use entries::{allocate, copy_into, free_entry, set_initial_hints};
+pub use holders::RemainingHolders;
 pub use options_set::{FLAGS, MOST_BYTES, Record, flag, flag_bit, is_on, set_flag};
 
 use crate::descriptors::attach;
@@ -35,7 +35,7 @@ pub mod status {
     pub const SHUT_READ: u32 = 4;
     /// The connection was reset, and the error was reported.
     pub const RESET: u32 = 8;
-    /// The kernel says that nobody holds the other end any more.
+    /// The kernel has reported that the other end has no holder.
     pub const PEER_GONE: u32 = 16;
     /// More than one process may hold it, or it was duplicated: its anchor is not pooled.
     pub const SHARED: u32 = 32;
@@ -43,34 +43,34 @@ pub mod status {
     pub const WRITE_MET_CLOSED: u32 = 64;
     /// A non-blocking connect has not been reported yet.
     pub const CONNECTING: u32 = 128;
-    /// A kernel socket that `bind` was called on.
+    /// A kernel socket on which `bind` was called.
     pub const BOUND: u32 = 256;
-    /// The kernel socket is connected, or on its way.
+    /// The kernel socket is connected, or connecting.
     pub const KERNEL_CONNECTED: u32 = 512;
-    /// The peer wrote what it may not; the connection is void.
+    /// The peer broke the rules; the connection is void.
     pub const FAULT: u32 = 1024;
     /// The transmit ring can not become larger.
     pub const NO_GROWTH: u32 = 2048;
-    /// The anchor brings no more tokens: `shutdown` had to wake who slept on it.
+    /// The anchor brings no more tokens: `shutdown` had to wake its sleepers.
     pub const ANCHOR_SHUT: u32 = 4096;
     /// A fresh socket's descriptor is closed on exec.
     pub const CLOSE_ON_EXEC: u32 = 8192;
-    /// The other side has not taken the connection up: nothing can be sent yet.
+    /// The other side has not accepted the connection yet: no bytes can be sent.
     pub const PENDING: u32 = 1 << 14;
-    /// It never did: the connect failed.
+    /// The connect has failed: the other side refused it.
     pub const REFUSED: u32 = 1 << 15;
-    /// `O_ASYNC`: a token must come for every piece of news, as it raises the signal.
+    /// `O_ASYNC`: each piece of news needs a token, which raises the signal.
     pub const ASYNC: u32 = 1 << 16;
-    /// It was virtual before the process became another user's: the kernel's socket behind it is a local one, whose other end a process
-    /// of the former user serves. Names and options are answered as before.
-    pub const HANDED: u32 = 1 << 17;
+    /// It was virtual before the process became another user's: now a local kernel socket, whose other end a process of
+    /// the former user serves. Names and options are answered as before.
+    pub const HANDED_OVER: u32 = 1 << 17;
     /// `SO_PEEK_OFF` is or was set.
     pub const PEEK_OFFSET: u32 = 1 << 18;
-    /// Bytes that are sent may be held back, or are: `TCP_CORK` is on, or some were sent with `MSG_MORE`.
+    /// Sent bytes may be held back, or are: `TCP_CORK` is on, or some were sent with `MSG_MORE`.
     pub const HOLDS: u32 = 1 << 19;
-    /// `shutdown` met a connect that had failed and was not told: it can be neither used nor connected anew.
+    /// `shutdown` met a connect whose failure was not reported: the socket can be neither used nor connected again.
     pub const DISCONNECTING: u32 = 1 << 20;
-    /// A call that has received something left an error for the next one.
+    /// A call that has received bytes left an error for the next one.
     pub const LEFT_ERROR: u32 = 1 << 21;
     /// The program bound it to a port that it named.
     pub const PORT_NAMED: u32 = 1 << 22;
@@ -82,13 +82,14 @@ pub mod status {
     pub const APPENDS: u32 = 1 << 25;
     /// `O_NOATIME`.
     pub const NO_ACCESS_TIME: u32 = 1 << 26;
-    /// Its listener was bound to an address, which it keeps without its connection.
+    /// Its listener was bound to an address, which the socket keeps without its connection.
     pub const ADDRESS_NAMED: u32 = 1 << 27;
-    /// There is no connection any more, nor an end of one: dissolved, or a connect whose failure was told, where others have it, too.
+    /// The connection is gone without an end: dissolved, or a connect whose failure was reported, where other processes
+    /// hold it, too.
     pub const DISSOLVED: u32 = 1 << 28;
 }
 
-/// A place in an epoll set.
+/// A membership in an epoll set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
     /// Index of the set.
@@ -97,13 +98,13 @@ pub struct Membership {
     pub item: u32,
 }
 
-/// Gives an entry in the region of another program back: who knows those regions registers it.
+/// Frees an entry in the region of another program. Registered by the module that knows those regions.
 pub static FREE_ELSEWHERE: OnceLock<fn(&'static SocketEntry)> = OnceLock::new();
 
-/// What this process alone keeps of a socket. All zero is a valid empty one.
+/// The part of a socket that only this process has. All zero is a valid empty one.
 #[derive(Default)]
 pub struct Local {
-    /// Counts the uses of the entry by this process.
+    /// Counts the sockets that had this entry in this process.
     pub tag: AtomicU32,
     /// Its descriptors in this process.
     pub descriptors: AtomicU32,
@@ -111,38 +112,38 @@ pub struct Local {
     pub forked: AtomicU32,
     /// The link of a virtual socket.
     pub link: AtomicPtr<LinkEnd>,
-    /// The listener of a listening one, which the module of listeners knows.
+    /// The listener of a listening socket, known to the module of listeners.
     pub listener: AtomicPtr<()>,
-    /// A kernel socket kept because it was bound before it became virtual, plus one; 0 for none.
+    /// A kernel socket that was bound before the socket became virtual and is kept for its port, plus one; 0 for none.
     pub reserve: AtomicI32,
-    /// The anchor's number among the library's, kept beside the program's so that the anchor goes
-    /// back to the pool without a call, plus one; 0 for none. Only while nobody else has the socket.
+    /// A duplicate of the anchor among the library's descriptors, with which the anchor goes back to the pool without a
+    /// system call, plus one; 0 for none. Only while no other process holds the socket.
     pub spare: AtomicI32,
-    /// A descriptor that keeps the socket for a call that still sleeps in it, plus one; 0 for none.
+    /// A descriptor that keeps the socket open for a call that still sleeps in it, plus one; 0 for none.
     pub orphan: AtomicI32,
-    /// Threads of this process that sleep on it in `poll` or `select`, which keep it as calls on it do.
+    /// Threads of this process that sleep on it in `poll` or `select`, and so keep it open.
     pub polled: AtomicU32,
-    /// The last of them.
+    /// The last thread of these.
     pub poller: AtomicU32,
-    /// Epoll sets it is in.
+    /// Its memberships in epoll sets.
     pub memberships: AtomicPtr<Lock<Vec<Membership>>>,
     /// How often a writer found no room.
     pub full: AtomicU32,
-    /// Counts wake-ups of this process that bring no bytes.
+    /// Counts wake-ups of this process without bytes.
     pub news: AtomicU32,
-    /// What had arrived when bytes were last held back.
-    pub heard: AtomicU64,
+    /// The count of arrived bytes when bytes were last held back.
+    pub arrived_at_hold: AtomicU64,
     /// When the kernel was last asked whether the peer lives.
     pub checked: AtomicU64,
-    /// The port of a connection that is no more.
+    /// The port of a connection that has ended.
     pub former_port: FormerPort,
-    /// Of a deferred connection the other end of the pair that stands in for it, plus one; 0 for none.
+    /// For a deferred connection, the other end of the pair that stands in for it, plus one; 0 for none.
     pub other_end: AtomicI32,
-    /// When it was made, in nanoseconds.
+    /// When the deferred connection was made, in nanoseconds.
     pub deferred_at: AtomicU64,
     /// Family of a fresh socket.
     pub family: AtomicI32,
-    /// Whom to signal of a fresh socket, see [`crate::sockets::signal_owner`]; 0 for nobody.
+    /// The signal owner of a fresh socket, see [`crate::sockets::signal_owner`]; 0 for none.
     pub owner: AtomicU64,
     /// The entry, where it lies in the region of another program.
     pub foreign: AtomicPtr<SocketEntry>,
@@ -151,11 +152,11 @@ pub struct Local {
 /// Sockets in regions of other programs that this process may use at a time.
 const MOST_FOREIGN: usize = 1 << 16;
 
-/// Anchors whose number is kept beside the program's, in the whole process.
+/// Spare duplicates of anchors in the whole process.
 static SPARES: AtomicUsize = AtomicUsize::new(0);
 const MOST_SPARES: usize = 256;
 
-/// Lets all of them go, since numbers are short. Whether there were any.
+/// Closes all of them, since numbers are short. Whether there were any.
 #[cold]
 pub fn drop_spares() -> bool {
     if SPARES.load(Ordering::Relaxed) == 0 {
@@ -171,7 +172,7 @@ pub fn drop_spares() -> bool {
     true
 }
 
-/// Calls `each` with the socket behind every descriptor of ours.
+/// Calls `each` with the socket behind every descriptor of the library.
 pub fn for_each(mut each: impl FnMut(&Socket)) {
     table::for_each(|_, word| match word.kind() {
         Kind::Fresh | Kind::Virtual | Kind::Kernel | Kind::Listener => {
@@ -183,7 +184,7 @@ pub fn for_each(mut each: impl FnMut(&Socket)) {
     });
 }
 
-/// Indices of foreign sockets: those free again, and how many were ever used.
+/// Indices of foreign sockets: the free ones, and how many were ever used.
 static FOREIGN: Lock<(Vec<usize>, usize)> = Lock::new((Vec::new(), 0));
 
 static LOCALS: AtomicPtr<Local> = AtomicPtr::new(core::ptr::null_mut());
@@ -193,13 +194,13 @@ static LOCALS: AtomicPtr<Local> = AtomicPtr::new(core::ptr::null_mut());
 pub struct Socket {
     /// Shared with forked children and read by the daemon.
     pub entry: &'static SocketEntry,
-    /// Of this process.
+    /// The part of this process.
     pub local: &'static Local,
     /// Kind, index and tag.
     pub word: Word,
 }
 
-/// Makes room for the private parts.
+/// Maps the local parts.
 pub fn initialise(entries: usize) -> bool {
     if !LOCALS.load(Ordering::Acquire).is_null() {
         return true;
@@ -240,8 +241,8 @@ fn foreign_entry(number: usize, index: usize) -> Option<&'static SocketEntry> {
     unsafe { local(index)?.foreign.load(Ordering::Acquire).as_ref() }
 }
 
-/// A socket of this process for an entry that another process of this or another program made:
-/// number `own` in the region this process uses, or in the region of another.
+/// A socket of this process for an entry that another process has made: entry `own` of this process's region, or an
+/// entry of another region.
 pub fn of_entry(entry: &'static SocketEntry, own: Option<usize>) -> Option<Socket> {
     let index = match own {
         Some(index) => index,
@@ -284,7 +285,7 @@ fn reset_local(local: &Local) {
     local.former_port.forget();
 }
 
-/// In a forked child no other thread holds the locks.
+/// In a forked child, where other threads that held the locks do not exist.
 pub fn reset_in_child() {
     FOREIGN.reset();
     let entries = attach::current().map_or(0, |own| own.entries);
@@ -301,12 +302,12 @@ pub fn reset_in_child() {
     }
 }
 
-/// Entry `index` of the region this process uses.
+/// Entry `index` of this process's region.
 pub fn own_entry(index: usize) -> Option<&'static SocketEntry> {
     entry(index).filter(|_| attach::current().is_some_and(|own| index < own.entries))
 }
 
-/// The socket a word names.
+/// The socket that a word names.
 #[inline]
 pub fn of_word(word: Word) -> Option<Socket> {
     let index = word.index();
@@ -317,7 +318,7 @@ pub fn of_word(word: Word) -> Option<Socket> {
     })
 }
 
-/// The socket behind a descriptor, if it is one of ours.
+/// The socket behind a descriptor, if it is one of the library's.
 #[inline]
 pub fn of(fd: i32) -> Option<Socket> {
     let word = table::get(fd);
@@ -334,9 +335,9 @@ impl Socket {
         table::get(fd) == self.word
     }
 
-    /// Whether this number is not the program's, but kept for a call that sleeps on one that was closed.
+    /// Whether this number is not the program's, but kept for a call that sleeps on a closed one.
     pub fn is_kept(&self, fd: i32) -> bool {
-        // Acquire: pairs with the release of who keeps it.
+        // Acquire: pairs with the release of the thread that keeps it.
         fd >= 0 && self.local.orphan.load(Ordering::Acquire) == fd + 1
     }
 
@@ -355,7 +356,7 @@ impl Socket {
         self.entry.status.fetch_or(bits, Ordering::AcqRel) & bits
     }
 
-    /// Takes status bits away.
+    /// Clears status bits.
     #[inline]
     pub fn unmark(&self, bits: u32) {
         if self.has(bits) {
@@ -363,8 +364,8 @@ impl Socket {
         }
     }
 
-    /// The socket is as it was before it was connected, but for its options.
-    pub fn renew(&self) {
+    /// Resets the socket to its state before it was connected, except for its options.
+    pub fn reset_connection(&self) {
         let kept = status::NONBLOCKING
             | status::BOUND
             | status::PORT_NAMED
@@ -394,18 +395,18 @@ impl Socket {
         Some(with(&mut *lazy(&self.local.memberships)?.lock()?))
     }
 
-    /// Whether this process ever put it into an epoll set: a load, no lock.
+    /// Whether this process ever added it to an epoll set: a load, no lock.
     #[inline]
     pub fn ever_had_memberships(&self) -> bool {
         !self.local.memberships.load(Ordering::Acquire).is_null()
     }
 
-    /// Whether any epoll set was joined, without making the list.
+    /// Whether it is in any epoll set, without making the list.
     pub fn has_memberships(&self) -> bool {
         self.memberships() > 0
     }
 
-    /// How many places in epoll sets the socket has, without making the list.
+    /// The number of its memberships in epoll sets, without making the list.
     pub fn memberships(&self) -> usize {
         // SAFETY: lists are leaked boxes, reused with the entry.
         unsafe { self.local.memberships.load(Ordering::Acquire).as_ref() }
@@ -413,7 +414,7 @@ impl Socket {
             .map_or(0, |list| list.len())
     }
 
-    /// Keeps the anchor's number among the library's, if there is room for more of them.
+    /// Keeps a duplicate of the anchor, if there is room for more of them.
     pub fn keep_spare(&self, anchor: i32) {
         if SPARES.fetch_add(1, Ordering::Relaxed) < MOST_SPARES {
             self.local.spare.store(anchor + 1, Ordering::Release);
@@ -423,7 +424,7 @@ impl Socket {
         }
     }
 
-    /// Takes the number that [`Self::keep_spare`] kept, if it is still there.
+    /// Takes the duplicate that [`Self::keep_spare`] kept, if it is still there.
     pub fn take_spare(&self) -> Option<i32> {
         if self.local.spare.load(Ordering::Relaxed) == 0 {
             return None;
@@ -434,15 +435,15 @@ impl Socket {
         Some(spare)
     }
 
-    /// Lets it go: from now on the program's descriptors alone hold the connection.
+    /// Closes it: from now on only the program's descriptors hold the connection.
     pub fn drop_spare(&self) {
         if let Some(spare) = self.take_spare() {
             attach::close_internal(spare);
         }
     }
 
-    /// Gives the entry back. Nobody may use it afterwards; who still holds the word finds another
-    /// tag in the table.
+    /// Frees the entry. No thread may use it afterwards; a thread that still has the word finds another tag in the
+    /// table.
     pub fn free(&self) {
         lock::release(&self.entry.transmit.lock);
         lock::release(&self.entry.receive.lock);
@@ -461,7 +462,7 @@ impl Socket {
         attach::current().is_some_and(|own| self.word.index() >= own.entries)
     }
 
-    /// This process has no descriptor of a foreign socket any more.
+    /// Drops a foreign socket: this process has no descriptor of it any more.
     pub fn leave(&self) {
         let Some(own) = attach::current() else { return };
         if let Some(number) = self.word.index().checked_sub(own.entries)
@@ -471,7 +472,7 @@ impl Socket {
         }
     }
 
-    /// Says why the socket is the kernel's, and counts it.
+    /// Records the reason why the socket is the kernel's, and counts it.
     pub fn falls_back(&self, reason: Reason) {
         self.entry.reason.store(reason as u32, Ordering::Relaxed);
         count_fallback(reason);
@@ -501,7 +502,7 @@ fn lazy<T: Default>(slot: &AtomicPtr<Lock<T>>) -> Option<&'static Lock<T>> {
         // SAFETY: leaked box, never freed.
         Ok(_) => unsafe { made.as_ref() },
         Err(other) => {
-            // SAFETY: `made` was never shown to anybody; `other` is a leaked box.
+            // SAFETY: no other thread ever saw `made`; `other` is a leaked box.
             unsafe {
                 drop(Box::from_raw(made));
                 other.as_ref()

@@ -1,5 +1,5 @@
-//! What a program has set of a socket that has no word of its own: it is the socket's, whichever process has it, and whatever program
-//! that executes.
+//! Options of a socket that have no word of their own in its entry. They belong to the socket, whichever process holds
+//! it and whatever program that executes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,8 +28,8 @@ pub const MOST_BYTES: usize = 16;
 const FIRST: usize = 4;
 
 impl Socket {
-    /// Runs `with` on the options that were set, in their order. Of too many the first are forgotten. `None` in a signal handler that
-    /// interrupted a thread within.
+    /// Runs `with` on the set options, in their order. Of too many the oldest are forgotten. `None` in a signal handler
+    /// that interrupted a thread within.
     pub fn with_options<R>(&self, with: impl FnOnce(&mut Vec<Record>) -> R) -> Option<R> {
         let entry = self.entry;
         if !lock::acquire(&entry.options_lock) {
@@ -53,7 +53,7 @@ impl Socket {
     }
 }
 
-/// Words that the rest of a value of `length` bytes takes.
+/// Number of words for the rest of a value of `length` bytes.
 const fn more_words(length: usize) -> usize {
     length.saturating_sub(FIRST).div_ceil(8)
 }
@@ -78,7 +78,7 @@ fn read(words: &[AtomicU64]) -> Vec<Record> {
     records
 }
 
-/// Returns how many words are used.
+/// Returns the number of words used.
 fn write(words: &[AtomicU64], records: &[Record]) -> u32 {
     let words_of = |record: &Record| 1 + more_words(record.length as usize);
     let mut needed: usize = records.iter().map(words_of).sum();
@@ -109,8 +109,7 @@ fn write(words: &[AtomicU64], records: &[Record]) -> u32 {
     used
 }
 
-/// Options that are on or off and that any int satisfies: they need no question to the kernel, and
-/// lie in the shared entry.
+/// Options that are on or off and take any int: they need no check by the kernel, and lie in the shared entry.
 pub const FLAGS: [(c_int, c_int); 7] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
@@ -121,12 +120,12 @@ pub const FLAGS: [(c_int, c_int); 7] = [
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
 ];
 
-/// Its place among them.
+/// The bit of an option, if it is one of them.
 pub fn flag_bit(level: c_int, name: c_int) -> Option<usize> {
     FLAGS.iter().position(|flag| *flag == (level, name))
 }
 
-/// One of them was set.
+/// Notes that one of them was set.
 pub fn set_flag(socket: &Socket, bit: usize, on: bool) {
     let (known, value) = (1 << bit, 1 << (bit + 16));
     if on {
@@ -137,7 +136,7 @@ pub fn set_flag(socket: &Socket, bit: usize, on: bool) {
     }
 }
 
-/// What it was set to, if it was.
+/// The value of one of them, if it was set.
 pub fn flag(socket: &Socket, level: c_int, name: c_int) -> Option<i32> {
     let bit = flag_bit(level, name)?;
     let flags = socket.entry.flags.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A socket becomes ours that sets of the program watch already. What they were told of it stands in
-//! the kernel's list of their members.
+//! A socket turns virtual while sets of the program watch it. The events they watch for are read from the kernel's list
+//! of their members.
 
 use std::fs;
 
@@ -10,11 +10,11 @@ use crate::descriptors::table::Kind;
 use crate::ground::sys;
 use crate::sockets::socket::Socket;
 
-/// A set, and what it was told of a descriptor.
-pub type Watched = (&'static EpollSet, libc::epoll_event);
+/// A set, and the event that a descriptor has in it.
+pub type WatchedMember = (&'static EpollSet, libc::epoll_event);
 
-/// The sets that watch `fd`. `None` where that can not be seen.
-pub fn watching(fd: i32) -> Option<Vec<Watched>> {
+/// The sets that watch `fd`. `None` where the kernel's list can not be read.
+pub fn watching(fd: i32) -> Option<Vec<WatchedMember>> {
     let mut found = Vec::new();
     for set in all() {
         if !set.is_open() {
@@ -22,20 +22,20 @@ pub fn watching(fd: i32) -> Option<Vec<Watched>> {
         }
         let number = set.fd.load(Ordering::Relaxed);
         let listed = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
-        let members = listed.lines().filter_map(|line| member(line, fd));
+        let members = listed.lines().filter_map(|line| parse_member_of(line, fd));
         found.extend(members.map(|event| (set, event)));
     }
     Some(found)
 }
 
-/// What a line like `tfd: 5 events: 19 data: 7 pos:0 ino:8 sdev:9` says of `fd`, if the program said it.
-fn member(line: &str, fd: i32) -> Option<libc::epoll_event> {
-    let (known, event) = any_member(line)?;
+/// The event of `fd` in a line like `tfd: 5 events: 19 data: 7 pos:0 ino:8 sdev:9`, if the program added it.
+fn parse_member_of(line: &str, fd: i32) -> Option<libc::epoll_event> {
+    let (known, event) = parse_member(line)?;
     (known == fd && event.u64 & !NUMBER != own_data()).then_some(event)
 }
 
-/// What such a line says, and of which descriptor.
-pub(super) fn any_member(line: &str) -> Option<(i32, libc::epoll_event)> {
+/// The descriptor and the event of such a line.
+pub(super) fn parse_member(line: &str) -> Option<(i32, libc::epoll_event)> {
     let mut words = line.split_whitespace();
     let mut after = |name| {
         let word = words.next()?;
@@ -47,8 +47,8 @@ pub(super) fn any_member(line: &str) -> Option<(i32, libc::epoll_event)> {
     Some((fd, libc::epoll_event { events, u64: data }))
 }
 
-/// Sets hear of a socket as if it had been ours when they were told of it.
-pub fn take_over(fd: i32, socket: &Socket, watched: &[Watched]) {
+/// Adds a socket to its sets as if it had been virtual when the program added it.
+pub fn take_over(fd: i32, socket: &Socket, watched: &[WatchedMember]) {
     for (set, event) in watched {
         let outer = set.fd.load(Ordering::Relaxed);
         // Another file that had the number: not this socket.
@@ -68,14 +68,14 @@ pub fn take_over(fd: i32, socket: &Socket, watched: &[Watched]) {
 
 #[cfg(test)]
 mod tests {
-    use super::member;
+    use super::parse_member_of;
 
     #[test]
     fn a_line_is_read_as_the_kernel_writes_it() {
         let line = "tfd:        5 events:       19 data:         7f0000000a  pos:0 ino:61af sdev:7";
-        let event = member(line, 5).unwrap();
+        let event = parse_member_of(line, 5).unwrap();
         assert_eq!(({ event.events }, { event.u64 }), (0x19, 0x7f_0000_000a));
-        assert!(member(line, 6).is_none());
+        assert!(parse_member_of(line, 6).is_none());
         for other in [
             "pos:\t0",
             "flags:\t02",
@@ -83,7 +83,7 @@ mod tests {
             "tfd: x events: 1 data: 1",
             "",
         ] {
-            assert!(member(other, 5).is_none(), "{other}");
+            assert!(parse_member_of(other, 5).is_none(), "{other}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What several processes that share a set over fork know of it together: which members there are,
-//! and what they are told with. Made at the first fork, or before an exec, in memory that all of them share, and the next image.
+//! The board: the members of a set that several processes share over fork, and their events. It is made at the first
+//! fork or before an exec, in memory that all of these processes and the next image share.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -13,39 +13,39 @@ use crate::ground::sys;
 /// Processes that may use one set.
 const USERS: usize = 16;
 
-/// One member, known by its number in every process.
+/// One member, with the same number in every process.
 #[repr(C)]
 pub struct Entry {
-    /// Counts the members of this number; odd while there is one.
+    /// Counts the members that had this number; odd while there is one.
     life: AtomicU32,
-    /// What the program asked for.
+    /// The events that the program asked for.
     pub events: AtomicU32,
-    /// What it is told with.
+    /// The data word that the program gave.
     pub data: AtomicU64,
     /// Counts `EPOLL_CTL_MOD`, from 1.
     changes: AtomicU32,
-    /// The change whose one shot is spent.
+    /// The change whose one-shot event was reported.
     spent: AtomicU32,
-    /// The socket: its kind and its place in a region, as a word of the table says them; 0 where it is not said.
+    /// The socket: its kind and its index in a region, as a word of the table; 0 where it is not named.
     socket: AtomicU64,
-    /// The descriptor that it was added under.
+    /// The descriptor under which it was added.
     pub fd: AtomicI32,
-    /// The last change of which an edge was told.
-    told: AtomicU32,
-    /// What had arrived then,
+    /// The last change for which an edge was reported.
+    reported: AtomicU32,
+    /// The count of arrivals that was reported then,
     arrived: AtomicU64,
-    /// and which ends had come.
+    /// and the ends.
     ends: AtomicU32,
     _room: u32,
-    /// What the socket was when it was added: another one may have its place in the region since.
+    /// Identifies the socket that was added: another one may have its entry since.
     identity: AtomicU64,
-    /// The region that has the socket, by the number of its file.
+    /// The region of the socket, by the inode of its file.
     region: AtomicU64,
 }
 
-/// A member as the board names it.
+/// The socket of a member as the board names it.
 #[derive(Clone, Copy, Default)]
-pub struct Named {
+pub struct SocketName {
     pub socket: u64,
     pub identity: u64,
     pub region: u64,
@@ -57,22 +57,22 @@ struct Head {
     /// Counts members that were added since the fork.
     added: AtomicU32,
     _room: u32,
-    /// What the image that made it takes a board to be.
+    /// The layout of the board, as the image that made it knows it.
     format: AtomicU64,
 }
 
-/// Says how all of this lies.
+/// Identifies the layout of the board.
 const FORMAT: u64 = LAYOUT_HASH ^ (size_of::<Head>() + size_of::<Entry>() * 0x1_0000) as u64;
-/// Members that any board has room for at most.
+/// Most members of a board.
 const MOST: usize = 1 << 20;
 
-/// The memory, of this process's mapping of it.
+/// A process's mapping of a board.
 pub struct Board {
     head: NonNull<Head>,
     length: usize,
-    /// The mapping, where it is of a file: the descriptor of that, with which the board goes over an exec.
+    /// The mapping, where it is of a file, and the descriptor with which the board survives an exec.
     file: Option<(Region, i32)>,
-    /// What the entries call the region of this process.
+    /// The number by which entries name the region of this process.
     pub own: u64,
 }
 
@@ -93,7 +93,7 @@ impl Board {
         least.saturating_mul(2).clamp(1024, MOST)
     }
 
-    /// The same, which goes with an exec. It takes a number.
+    /// A board in a file, which survives an exec. It needs a descriptor.
     pub fn in_file(least: usize) -> Option<Self> {
         let length = Self::room(least);
         if limits::are_scarce() || !limits::allow_file(Self::bytes(length)) {
@@ -107,7 +107,7 @@ impl Board {
         Some(made)
     }
 
-    /// The board that the image before this one has left at `fd`, with room for so many.
+    /// The board that the former image has left at `fd`, with room for `length` members.
     pub fn inherit(fd: i32, length: usize) -> Option<Self> {
         let sent = Outside::admit(fd, Self::bytes(length.min(MOST))).ok()?;
         let made = Self::of_region(sent.map(Access::ReadWrite).ok()?, fd, length)?;
@@ -125,12 +125,12 @@ impl Board {
         })
     }
 
-    /// Its file's descriptor, and how many members it has room for.
+    /// The descriptor of its file, and its number of members.
     pub fn file(&self) -> Option<(i32, usize)> {
         self.file.as_ref().map(|(_, fd)| (*fd, self.length))
     }
 
-    /// A descriptor of the library has moved.
+    /// Notes that a descriptor of the library has a new number.
     pub fn relocate(&mut self, from: i32, to: i32) {
         if let Some((_, fd)) = &mut self.file
             && *fd == from
@@ -139,12 +139,13 @@ impl Board {
         }
     }
 
-    /// What it says now is this process's alone from now on. False where there is no memory for that: then it is as good as gone.
-    pub fn keep(&mut self) -> bool {
+    /// Replaces the shared memory by a private copy. False where there is no memory for that: then the board must not
+    /// be used any more.
+    pub fn make_private(&mut self) -> bool {
         let Some(mut own) = Self::map(self.length, libc::MAP_PRIVATE) else {
             return false;
         };
-        // The entries say still what the region is called.
+        // The entries still name the region by its former number.
         own.own = self.own;
         let words = Self::bytes(self.length) / size_of::<AtomicU32>();
         let all = |board: &Self| {
@@ -153,7 +154,7 @@ impl Board {
         };
         for (to, from) in all(&own).iter().zip(all(self)) {
             let word = from.load(Ordering::Acquire);
-            // What nobody ever wrote stays a hole.
+            // Words that were never written stay a hole.
             if word != 0 {
                 to.store(word, Ordering::Relaxed);
             }
@@ -187,7 +188,7 @@ impl Board {
         })
     }
 
-    /// Members it has room for.
+    /// The number of members it has room for.
     pub const fn len(&self) -> usize {
         self.length
     }
@@ -197,7 +198,7 @@ impl Board {
         unsafe { self.head.as_ref() }
     }
 
-    /// The member of a number, or what is left of the last.
+    /// The entry of a number, used or not.
     pub fn entry(&self, number: u32) -> Option<&Entry> {
         let index = number as usize;
         // SAFETY: within the mapping, which has room for `length` entries behind the head.
@@ -205,18 +206,18 @@ impl Board {
             .then(|| unsafe { &*self.head.add(1).cast::<Entry>().add(index).as_ptr() })
     }
 
-    /// A member was added, and described.
+    /// Counts a member that was added and described.
     pub fn add(&self) {
         // Release: pairs with the acquire in `added`.
         self.head().added.fetch_add(1, Ordering::Release);
     }
 
-    /// How many were added.
+    /// The count of added members.
     pub fn added(&self) -> u32 {
         self.head().added.load(Ordering::Acquire)
     }
 
-    /// The calling process uses the set.
+    /// Registers the calling process as a user of the set.
     pub fn enroll(&self, process: u32) {
         let users = &self.head().users;
         if users
@@ -231,7 +232,7 @@ impl Board {
         });
     }
 
-    /// Whether another process uses the set too.
+    /// Whether another living process uses the set.
     pub fn has_others(&self, process: u32) -> bool {
         self.head().users.iter().any(|user| {
             let number = user.load(Ordering::Relaxed);
@@ -264,7 +265,7 @@ impl Drop for Board {
 }
 
 impl Entry {
-    /// Takes a free number for a new member: its life, or `None` where there is one.
+    /// Claims the entry for a new member and returns its life; `None` where it is in use.
     pub fn claim(&self) -> Option<u32> {
         let life = self.life.load(Ordering::Relaxed);
         if life % 2 == 1 {
@@ -277,66 +278,67 @@ impl Entry {
         claimed.ok().map(|life| life + 1)
     }
 
-    /// Says which socket the member is, after [`Self::describe`].
-    pub fn name(&self, named: Named, fd: i32) {
+    /// Names the socket of the member, after [`Self::describe`].
+    pub fn set_name(&self, name: SocketName, fd: i32) {
         self.fd.store(fd, Ordering::Relaxed);
-        self.identity.store(named.identity, Ordering::Relaxed);
-        self.region.store(named.region, Ordering::Relaxed);
-        // Release: pairs with the acquire in `named`.
-        self.socket.store(named.socket, Ordering::Release);
+        self.identity.store(name.identity, Ordering::Relaxed);
+        self.region.store(name.region, Ordering::Relaxed);
+        // Release: pairs with the acquire in `name`.
+        self.socket.store(name.socket, Ordering::Release);
     }
 
-    /// What [`Self::name`] said.
-    pub fn named(&self) -> Named {
-        // Acquire: pairs with the release in `name`.
+    /// The name that [`Self::set_name`] stored.
+    pub fn name(&self) -> SocketName {
+        // Acquire: pairs with the release in `set_name`.
         let socket = self.socket.load(Ordering::Acquire);
-        Named {
+        SocketName {
             socket,
             identity: self.identity.load(Ordering::Relaxed),
             region: self.region.load(Ordering::Relaxed),
         }
     }
 
-    /// Says what the member of a claimed number is.
+    /// Stores the events of a claimed member.
     pub fn describe(&self, events: u32, data: u64, enabled: bool) {
         self.events.store(events, Ordering::Relaxed);
         self.data.store(data, Ordering::Relaxed);
         self.spent.store(u32::from(!enabled), Ordering::Relaxed);
-        self.told.store(0, Ordering::Relaxed);
+        self.reported.store(0, Ordering::Relaxed);
         self.arrived.store(0, Ordering::Relaxed);
         self.ends.store(0, Ordering::Relaxed);
         self.changes.store(1, Ordering::Release);
     }
 
-    /// Whether a member is there, and which.
+    /// The life of the member, if the entry is in use.
     pub fn life(&self) -> Option<u32> {
         let life = self.life.load(Ordering::Acquire);
         (life % 2 == 1).then_some(life)
     }
 
-    /// The member ends, in all processes.
+    /// Ends the member, in all processes.
     pub fn end(&self, life: u32) {
         let _ = self
             .life
             .compare_exchange(life, life + 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// `EPOLL_CTL_MOD`. The number of the change.
+    /// `EPOLL_CTL_MOD`. Returns the number of the change.
     pub fn change(&self, events: u32, data: u64) -> u32 {
         self.events.store(events, Ordering::Relaxed);
         self.data.store(data, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
-    /// The last change.
+    /// The number of the last change.
     pub fn last_change(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// What some process was told of an edge-triggered member since it was changed so: what had arrived, and which ends had come.
-    pub fn told(&self, change: u32) -> Option<(u64, u32)> {
-        // Acquire: pairs with the release in `tell`.
-        (self.told.load(Ordering::Acquire) == change).then(|| {
+    /// What the processes have reported of an edge-triggered member since this change: the count of arrivals and the
+    /// ends.
+    pub fn reported_edge(&self, change: u32) -> Option<(u64, u32)> {
+        // Acquire: pairs with the release in `claim_edge`.
+        (self.reported.load(Ordering::Acquire) == change).then(|| {
             (
                 self.arrived.load(Ordering::Relaxed),
                 self.ends.load(Ordering::Relaxed),
@@ -344,17 +346,17 @@ impl Entry {
         })
     }
 
-    /// The edge was told before, when so much had arrived and these ends had come.
-    pub fn note_told(&self, change: u32, arrived: u64, ends: u32) {
+    /// Notes an edge that was reported before the set was shared.
+    pub fn note_edge(&self, change: u32, arrived: u64, ends: u32) {
         self.arrived.store(arrived, Ordering::Relaxed);
         self.ends.store(ends, Ordering::Relaxed);
-        // Release: pairs with the acquire in `told`.
-        self.told.store(change, Ordering::Release);
+        // Release: pairs with the acquire in `reported_edge`.
+        self.reported.store(change, Ordering::Release);
     }
 
-    /// The calling process tells its program of an edge, of what has `arrived` since `seen`. False where another one was quicker.
-    pub fn tell(&self, change: u32, seen: u64, arrived: u64, ends: u32) -> bool {
-        let first = self.told.load(Ordering::Acquire) != change;
+    /// Claims the report of an edge, for what has `arrived` since `seen`. False where another process was quicker.
+    pub fn claim_edge(&self, change: u32, seen: u64, arrived: u64, ends: u32) -> bool {
+        let first = self.reported.load(Ordering::Acquire) != change;
         let from = if first {
             self.arrived.load(Ordering::Relaxed)
         } else {
@@ -366,18 +368,18 @@ impl Entry {
             .compare_exchange(from, arrived, order.0, order.1);
         if exchanged.is_ok() {
             self.ends.store(ends, Ordering::Relaxed);
-            // Release: pairs with the acquire in `told`.
-            self.told.store(change, Ordering::Release);
+            // Release: pairs with the acquire in `reported_edge`.
+            self.reported.store(change, Ordering::Release);
         }
         exchanged.is_ok()
     }
 
-    /// The one shot of this change is spent.
+    /// Notes that the one-shot event of this change was reported.
     pub fn spend(&self, change: u32) {
         self.spent.store(change, Ordering::Release);
     }
 
-    /// Whether the one shot of this change is spent.
+    /// Whether the one-shot event of this change was reported.
     pub fn is_spent(&self, change: u32) -> bool {
         self.spent.load(Ordering::Acquire) == change
     }

@@ -1,4 +1,4 @@
-//! The cells of a set: one in each link over which members come, with a map of what has news.
+//! The cells of a set: one in each link that leads to members, with a map of the members that have news.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::sockets::link::LinkEnd;
 use crate::sockets::socket;
 
 impl EpollSet {
-    /// Takes a place in a cell, so that the loop sleeps for all its sockets with one word.
+    /// Gives a member its bit in a cell, so that the loop sleeps for all its sockets with one word.
     pub(super) fn join_cell(state: &mut State, lane: &Lane, item: u32) -> Option<usize> {
         let link = lane.link;
         let taken = lane.own().waiter.load(Ordering::Relaxed) & bits::CELL_MASK != 0;
@@ -60,11 +60,12 @@ impl EpollSet {
     }
 
     pub(super) fn leave_cell(state: &mut State, item: &Item, number: u32) {
-        // A cell is this process's own, whoever else holds the socket.
+        // A cell belongs to this process only, whichever other process holds the socket.
         let Some(used) = item.cell.and_then(|cell| state.cells.get_mut(cell)) else {
             return;
         };
-        let Some(lane) = socket::of_word(item.word).and_then(|s| Lane::of(s, item.through)) else {
+        let Some(lane) = socket::of_word(item.word).and_then(|s| Lane::of(s, item.current_fd))
+        else {
             return;
         };
         if let Some(place) = used.items.get_mut(lane.handle().index as usize)
@@ -72,7 +73,7 @@ impl EpollSet {
         {
             *place = 0;
             used.members -= 1;
-            // In a forked child the waiter word is the parent's affair.
+            // In a forked child the waiter word is the parent's.
             if lane.link.is_own() {
                 lane.attach_cell(None);
             }

@@ -1,5 +1,5 @@
-//! When an edge-triggered member is told again: only for a change since it was last told, however
-//! many paths bring the news of it.
+//! When an edge-triggered member is reported again: only for a change since its last report, however many paths bring
+//! the news of it.
 
 use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM};
 
@@ -11,88 +11,88 @@ const ENDS: u32 = bits(EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 const READS: u32 = bits(EPOLLIN | EPOLLPRI | EPOLLRDNORM);
 const WRITES: u32 = bits(EPOLLOUT | EPOLLWRNORM);
 
-/// What a member shows at one moment.
+/// The state of a member at one moment.
 #[derive(Clone, Copy, Default)]
-pub struct Look {
-    /// Everything that is true of it, wanted or not.
+pub struct Snapshot {
+    /// All events that hold, asked for or not.
     pub mask: u32,
-    /// Counts what has arrived: bytes, connections, events of a set.
+    /// Counts arrivals: bytes, connections, events of a set.
     pub arrived: u64,
     /// Counts how often a writer found no room.
     pub full: u32,
     /// Counts other wake-ups.
     pub news: u32,
-    /// More has come that is held back.
+    /// Bytes have come that are held back.
     pub held: bool,
 }
 
-/// What a member showed when it was last told.
+/// The state of a member at its last report.
 #[derive(Clone, Copy, Default)]
-pub struct Seen {
+pub struct Reported {
     arrived: u64,
     ends: u32,
     full: u32,
     news: u32,
 }
 
-impl Look {
+impl Snapshot {
     /// The ends that have come.
     pub const fn ends(&self) -> u32 {
         self.mask & ENDS
     }
 }
 
-impl Seen {
-    /// Notes a look. While there is no room, the edge of room stays due.
-    pub const fn note(&mut self, look: &Look) {
-        self.arrived = look.arrived;
-        self.ends = look.ends();
-        self.news = look.news;
-        if look.mask & WRITES != 0 {
-            self.full = look.full;
+impl Reported {
+    /// Notes a snapshot. While there is no room, the edge for room stays due.
+    pub const fn note(&mut self, snapshot: &Snapshot) {
+        self.arrived = snapshot.arrived;
+        self.ends = snapshot.ends();
+        self.news = snapshot.news;
+        if snapshot.mask & WRITES != 0 {
+            self.full = snapshot.full;
         }
     }
 
-    /// Another process that shares the set was told, when so much had arrived and these ends had come.
-    pub const fn follow(&mut self, look: &Look, arrived: u64, ends: u32) {
+    /// Notes that another process that shares the set has reported these arrivals and ends.
+    pub const fn follow(&mut self, snapshot: &Snapshot, arrived: u64, ends: u32) {
         self.arrived = arrived;
         self.ends |= ends;
-        if look.arrived == arrived && look.ends() == ends {
-            self.news = look.news;
+        if snapshot.arrived == arrived && snapshot.ends() == ends {
+            self.news = snapshot.news;
         }
     }
 
-    /// What had arrived.
+    /// The reported count of arrivals.
     pub const fn arrived(&self) -> u64 {
         self.arrived
     }
 
-    /// The ends that had come.
+    /// The reported ends.
     pub const fn ends(&self) -> u32 {
         self.ends
     }
 
-    /// A member that was just added. Where there is no room now, the edge of room is due.
-    pub const fn start(look: &Look) -> Self {
-        let room = look.mask & WRITES != 0;
+    /// The state of a member that was just added. Where there is no room now, the edge for room is due.
+    pub const fn start(snapshot: &Snapshot) -> Self {
+        let room = snapshot.mask & WRITES != 0;
         Self {
-            arrived: look.arrived,
-            ends: look.ends(),
-            news: look.news,
+            arrived: snapshot.arrived,
+            ends: snapshot.ends(),
+            news: snapshot.news,
             full: if room {
-                look.full
+                snapshot.full
             } else {
-                look.full.wrapping_sub(1)
+                snapshot.full.wrapping_sub(1)
             },
         }
     }
 
-    /// Whether something changed that a member with these events is told of: more arrived, an end
-    /// came, or there is room again where a writer found none.
-    pub const fn differs(&self, look: &Look, events: u32) -> bool {
-        look.arrived != self.arrived && events & READS != 0
-            || look.news != self.news
-            || look.ends() & !self.ends != 0
-            || look.mask & WRITES != 0 && look.full != self.full && events & WRITES != 0
+    /// Whether there was a change that these events ask for: more arrived, an end came, or there is room again where a
+    /// writer found none.
+    pub const fn differs(&self, snapshot: &Snapshot, events: u32) -> bool {
+        snapshot.arrived != self.arrived && events & READS != 0
+            || snapshot.news != self.news
+            || snapshot.ends() & !self.ends != 0
+            || snapshot.mask & WRITES != 0 && snapshot.full != self.full && events & WRITES != 0
     }
 }

@@ -1,13 +1,13 @@
-//! What the inner set reports: tokens, doorbells, offers, kicks.
+//! The events of the inner set: tokens, doorbells, offers, wake-ups.
 
 use core::sync::atomic::Ordering;
 
-use super::{EpollSet, NUMBER, inside, own_data};
+use super::{EpollSet, NUMBER, inner_data, own_data};
 use crate::ground::sys;
 use crate::sockets::socket::{self, status};
 
 impl EpollSet {
-    /// Takes what the inner set has, and queues the members concerned. Whether there was anything.
+    /// Takes the events of the inner set and queues the members concerned. Whether there was any event.
     pub(super) fn take_inner(&'static self) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let inner = self.inner.load(Ordering::Acquire);
@@ -17,9 +17,9 @@ impl EpollSet {
         for event in events.iter().take(count) {
             let (kind, number) = (event.u64 >> 32, (event.u64 & 0xffff_ffff) as u32);
             match kind {
-                inside::ITEM => self.take_token(number),
-                inside::CHANNEL => self.take_channel(number.cast_signed()),
-                _ => self.take_kick(),
+                inner_data::ITEM => self.take_token(number),
+                inner_data::CHANNEL => self.take_channel(number.cast_signed()),
+                _ => self.drain_wake_descriptor(),
             }
         }
         if count > 0 {
@@ -28,9 +28,9 @@ impl EpollSet {
         count > 0
     }
 
-    fn take_kick(&self) {
+    fn drain_wake_descriptor(&self) {
         let mut eight = [0; 8];
-        let fd = sys::int(self.kick.load(Ordering::Acquire));
+        let fd = sys::int(self.wake_descriptor.load(Ordering::Acquire));
         let pointer = eight.as_mut_ptr().addr();
         // SAFETY: eight bytes of ours.
         let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
@@ -39,9 +39,9 @@ impl EpollSet {
         }
     }
 
-    /// Wakes whoever sleeps, one after the other: each does something before it sleeps again.
+    /// Wakes all sleepers, one after the other: each does something before it sleeps again.
     pub(super) fn wake_all(&self) {
-        // Pairs with `fall_asleep`, as `wake`.
+        // Pairs with `announce_sleep`, as `wake` does.
         core::sync::atomic::fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.wakes_all.store(true, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl EpollSet {
         };
         drop(state);
         let Some(lane) = item.lane() else { return };
-        // Not under the lock: other sets that hold the socket hear of it.
+        // Not under the lock: this notifies other sets that have the socket as a member.
         lane.take_tokens(Some(self.index));
         let Some(mut state) = self.state.lock() else {
             return;
@@ -77,9 +77,9 @@ impl EpollSet {
         }
         let stuck = lane.socket.has(status::PEER_GONE | status::ANCHOR_SHUT);
         if item.registered && stuck {
-            // The anchor stays readable from now on: the state speaks for it.
+            // The anchor stays readable from now on: the entry's status says all.
             let inner = self.inner.load(Ordering::Acquire);
-            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, item.through, 0, 0);
+            let _ = sys::epoll_control(inner, libc::EPOLL_CTL_DEL, item.current_fd, 0, 0);
             item.registered = false;
         }
         if item.cell.is_none() || stuck {
@@ -114,15 +114,15 @@ impl EpollSet {
                 state.links.retain(|known| !core::ptr::eq(*known, link));
             }
         } else {
-            // Of the process that made it, which has not looked yet.
-            self.strange.store(true, Ordering::Relaxed);
+            // A channel of the process that made it, which has not looked yet.
+            self.reported_stranger.store(true, Ordering::Relaxed);
         }
         self.jobs.store(true, Ordering::Release);
     }
 
-    /// Looks into what the kernel reported under our own data words, which lies behind the first
-    /// `have` events of `out`. Returns how many are left for the program.
-    pub(super) fn sift(
+    /// Handles the kernel's events with data words of the library, which lie behind the first `have` events of `out`.
+    /// Returns how many events are left for the program.
+    pub(super) fn filter_own(
         &'static self,
         out: &mut [libc::epoll_event],
         have: usize,
@@ -144,7 +144,7 @@ impl EpollSet {
             let number = event.u64 & NUMBER;
             if number == NUMBER {
                 if self.detached_inner().is_some() {
-                    self.take_kick();
+                    self.drain_wake_descriptor();
                 }
                 self.take_inner();
                 continue;
@@ -152,12 +152,12 @@ impl EpollSet {
             let Some(shown) = self.translate(number as u32, event) else {
                 continue;
             };
-            // What is ready by both paths is reported once.
-            let told = out
+            // A member that is ready by both paths is reported once.
+            let reported = out
                 .iter()
                 .take(have)
                 .any(|other| { other.u64 } == { shown.u64 });
-            if !told {
+            if !reported {
                 out[kept] = shown;
                 kept += 1;
             }

@@ -1,11 +1,11 @@
-//! One member of a set: what it shows, and whether that is to be told.
+//! A member of a set: its state, and whether that is to be reported.
 
 use core::sync::atomic::Ordering;
 
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP};
 use netchannel_abi::link::side_flags;
 
-use super::edges::{Look, Seen};
+use super::edges::{Reported, Snapshot};
 use super::{EpollSet, by_index, flag};
 use crate::descriptors::table::{Kind, Word};
 use crate::sockets::lane::Lane;
@@ -14,49 +14,49 @@ use crate::sockets::socket::{self, status};
 /// A member.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
-    /// The descriptor it was added under.
+    /// The descriptor under which it was added.
     pub fd: i32,
-    /// A descriptor by which it can be used now: another one when `fd` was closed.
-    pub through: i32,
-    /// The socket or set.
+    /// An open descriptor of it: another one when `fd` was closed.
+    pub current_fd: i32,
+    /// The socket or set, as a word of the table.
     pub word: Word,
-    /// What the program asked for.
+    /// The events that the program asked for.
     pub events: u32,
-    /// What it is told with.
+    /// The data word that the program gave.
     pub data: u64,
     /// In use.
     pub alive: bool,
-    /// Not silenced by a one-shot event.
+    /// Not disabled by a one-shot event.
     pub enabled: bool,
-    /// Added or changed since it was last looked at: told if it has anything.
+    /// Added or changed since the last snapshot: reported if any event holds.
     pub fresh: bool,
     /// Its anchor is in the inner set.
     pub registered: bool,
-    /// The program took it out, and its anchor is in the inner set still: it may come back.
+    /// The program has removed it, and its anchor is still in the inner set: it may be added again.
     pub lingers: bool,
-    /// The kernel itself reports it; kept because it may still turn virtual.
+    /// The kernel itself reports it to the program; kept because it may still turn virtual.
     pub native: bool,
-    /// Its cell, of those of the set.
+    /// The index of its cell.
     pub cell: Option<usize>,
-    /// Its life on the board of a shared set; 0 where it is not there.
+    /// Its life on the board of a shared set; 0 where it has none.
     pub life: u32,
-    /// The last change of it on the board that was taken over.
+    /// The last change on the board that this process has seen.
     pub change: u32,
-    /// The look of the set that told of it last.
+    /// The pass of the set that reported it last.
     pub round: u32,
-    /// As last told.
-    pub seen: Seen,
-    /// As last counted for the sets around this one.
-    pub noted: Seen,
+    /// Its state at the last report.
+    pub reported: Reported,
+    /// Its state when it was last counted for the sets around this one.
+    pub counted: Reported,
 }
 
-/// What a virtual socket has to report.
+/// The events of a virtual socket.
 pub fn readiness(lane: &Lane) -> u32 {
     if lane.is_connecting() {
         return 0;
     }
     let flags = lane.peer_flags();
-    // Before the status, in which it may note something.
+    // Before the status is read: this may change it.
     let writable = lane.is_writable();
     let seen = lane.socket.entry.status.load(Ordering::Relaxed);
     let mut mask = 0;
@@ -98,11 +98,11 @@ pub fn readiness(lane: &Lane) -> u32 {
     u32::try_from(mask).unwrap_or(0)
 }
 
-/// The same where there is no connection any more.
+/// The events of a socket whose connection was dissolved.
 #[cold]
 fn dissolved(lane: &Lane) -> u32 {
-    let untold = lane.socket.entry.error.load(Ordering::Relaxed) != 0;
-    let error = if untold { EPOLLERR } else { 0 };
+    let pending_error = lane.socket.entry.error.load(Ordering::Relaxed) != 0;
+    let error = if pending_error { EPOLLERR } else { 0 };
     let end = if lane.socket.has(status::SHUT_READ) {
         EPOLLIN | libc::EPOLLRDNORM | EPOLLRDHUP
     } else {
@@ -115,7 +115,7 @@ impl Item {
     pub fn new(fd: i32, word: Word, events: u32, data: u64) -> Self {
         Self {
             fd,
-            through: fd,
+            current_fd: fd,
             word,
             events,
             data,
@@ -129,12 +129,12 @@ impl Item {
             life: 0,
             change: 1,
             round: 0,
-            seen: Seen::default(),
-            noted: Seen::default(),
+            reported: Reported::default(),
+            counted: Reported::default(),
         }
     }
 
-    /// A place without a member.
+    /// An unused item.
     pub fn dead() -> Self {
         Self {
             alive: false,
@@ -142,19 +142,19 @@ impl Item {
         }
     }
 
-    /// The connection, while its descriptor still names it.
+    /// The connection, as long as the descriptor names it.
     pub fn lane(&self) -> Option<Lane> {
         if self.word.kind() != Kind::Virtual {
             return None;
         }
         let found = socket::of_word(self.word)?;
-        if !found.is(self.through) {
+        if !found.is(self.current_fd) {
             return None;
         }
-        Lane::of(found, self.through)
+        Lane::of(found, self.current_fd)
     }
 
-    /// The set that is a member, while it lives.
+    /// The set that is a member, as long as it is open.
     pub fn set(&self) -> Option<&'static EpollSet> {
         if self.word.kind() != Kind::Epoll {
             return None;
@@ -162,16 +162,16 @@ impl Item {
         by_index(self.word.index()).filter(|set| set.is(self.word))
     }
 
-    /// What it shows now. The counts are taken before the mask: what comes in between is told and
-    /// perhaps told again, but never passed over.
-    pub fn look(&self) -> Look {
+    /// The present state. The counts are taken before the mask: a change in between is reported, perhaps twice, but
+    /// never missed.
+    pub fn snapshot(&self) -> Snapshot {
         let input = flag(EPOLLIN | libc::EPOLLRDNORM);
         let shown = |any: bool| if any { input } else { 0 };
         let (mut arrived, mut full, mut news, mut held) = (0, 0, 0, false);
         let mask = match self.word.kind() {
             Kind::Virtual => self.lane().map_or(0, |lane| {
-                // First of all: what is held back no longer is seen by the others.
-                held = lane.held_for().is_some();
+                // First of all: bytes whose hold has just expired are seen by the calls that follow.
+                held = lane.hold_remaining().is_some();
                 (arrived, full, news) = (lane.arrived(), lane.times_full(), lane.news());
                 readiness(&lane)
             }),
@@ -179,20 +179,20 @@ impl Item {
                 .and_then(|found| found.listener())
                 .map_or(0, |listener| {
                     if self.events & flag(libc::EPOLLET) != 0 {
-                        listener.gather();
+                        listener.count_arrivals();
                     }
                     arrived = listener.arrived();
                     shown(listener.has_pending())
                 }),
             Kind::Epoll => self.set().map_or(0, |set| {
-                // The first look takes the news and counts them.
+                // The first call takes the news and counts them.
                 let _ = set.has_events();
                 arrived = set.edges.load(Ordering::Acquire);
                 shown(set.has_events())
             }),
             _ => 0,
         };
-        Look {
+        Snapshot {
             mask,
             arrived,
             full,
@@ -201,9 +201,9 @@ impl Item {
         }
     }
 
-    /// What of a look the program wants to hear.
-    pub const fn wanted(&self, look: &Look) -> u32 {
-        look.mask & (self.events | flag(EPOLLERR | EPOLLHUP))
+    /// The events of a snapshot that the program asked for.
+    pub const fn requested(&self, snapshot: &Snapshot) -> u32 {
+        snapshot.mask & (self.events | flag(EPOLLERR | EPOLLHUP))
     }
 
     pub const fn is_edge(&self) -> bool {
@@ -218,19 +218,19 @@ impl Item {
         self.events & flag(EPOLLOUT | libc::EPOLLWRNORM) != 0
     }
 
-    /// Whether this side may tell anything of it at all.
+    /// Whether the library may report it at all.
     pub const fn is_due(&self) -> bool {
         self.alive && self.enabled && !self.native
     }
 
-    /// Whether a look is to be told.
-    pub const fn tells(&self, look: &Look) -> bool {
-        self.wanted(look) != 0
-            && (self.fresh || !self.is_edge() || self.seen.differs(look, self.events))
+    /// Whether a snapshot is to be reported.
+    pub const fn must_report(&self, snapshot: &Snapshot) -> bool {
+        self.requested(snapshot) != 0
+            && (self.fresh || !self.is_edge() || self.reported.differs(snapshot, self.events))
     }
 
-    /// Whether it would be told now.
-    pub fn would_tell(&self) -> bool {
-        self.is_due() && self.tells(&self.look())
+    /// Whether it would be reported now.
+    pub fn would_report(&self) -> bool {
+        self.is_due() && self.must_report(&self.snapshot())
     }
 }

@@ -1,28 +1,28 @@
-//! The process is another user's than its relatives: what it knows of its sets together with them it knows alone from now on, and a
-//! socket that becomes another file is taken out of its sets and put in again.
+//! The process becomes another user's than its relatives: it makes its copies of shared sets private, and a socket that
+//! becomes another file is removed from its sets and added again.
 
 use core::sync::atomic::Ordering;
 
-use super::adoption::Watched;
+use super::adoption::WatchedMember;
 use super::all;
 use super::upkeep::{item_of, memberships};
 use crate::ground::sys;
 use crate::sockets::socket::Socket;
 
-/// A set, the descriptor it was told of, and what of it.
-pub struct Left {
-    watched: Watched,
+/// A set, the removed descriptor, and its event.
+pub struct RemovedMember {
+    watched: WatchedMember,
     fd: i32,
-    /// Its one shot is not spent.
+    /// Its one-shot event was not reported.
     enabled: bool,
 }
 
-/// No board is shared with other processes any more.
-pub fn keep_boards() {
+/// Makes the boards of all sets private.
+pub fn make_boards_private() {
     for set in all() {
         if let Some(mut state) = set.state.lock()
             && let Some(board) = &mut state.board
-            && !board.keep()
+            && !board.make_private()
         {
             state.board = None;
             set.shared.store(false, Ordering::Relaxed);
@@ -30,8 +30,8 @@ pub fn keep_boards() {
     }
 }
 
-/// Takes a socket out of all sets.
-pub fn take_out(socket: &Socket) -> Vec<Left> {
+/// Removes a socket from all sets.
+pub fn remove_from_sets(socket: &Socket) -> Vec<RemovedMember> {
     let mut left = Vec::new();
     for member in memberships(socket) {
         let set = member.set;
@@ -42,10 +42,10 @@ pub fn take_out(socket: &Socket) -> Vec<Left> {
         let Some(item) = item_of(&mut state, &member, socket).copied() else {
             continue;
         };
-        // Relatives that have the socket go on with it in the set they share.
+        // Relatives that hold the socket keep it as a member of the shared set.
         let everywhere = socket.entry.references.load(Ordering::Acquire) <= 1;
         set.remove(&mut state, member.item, everywhere);
-        left.push(Left {
+        left.push(RemovedMember {
             watched: (
                 set,
                 libc::epoll_event {
@@ -61,8 +61,8 @@ pub fn take_out(socket: &Socket) -> Vec<Left> {
     left
 }
 
-/// Puts what is there now in the place of a socket that was taken out.
-pub fn put_in(left: &[Left], socket: &Socket) {
+/// Adds the file that took the place of a removed socket.
+pub fn add_again(left: &[RemovedMember], socket: &Socket) {
     for one in left {
         let (set, event) = one.watched;
         let added = set.control_kernel(libc::EPOLL_CTL_ADD, one.fd, socket, Some(event));

@@ -1,5 +1,6 @@
-//! Members that were taken out and may come back: some programs take a connection out of the set and add it again with every
-//! request. Its anchor stays in the inner set meanwhile, which spares two calls; a token on it, the descriptor's close or a fork end that.
+//! Removed members that may be added again: some programs remove a connection and add it with every request. Its anchor
+//! stays in the inner set meanwhile, which saves two system calls. A token on it, the closing of the descriptor or a
+//! fork end that.
 
 use libc::EPOLL_CTL_DEL;
 
@@ -11,7 +12,7 @@ use crate::ground::sys;
 use crate::sockets::socket;
 
 impl EpollSet {
-    /// Takes a member out but for its anchor, where only this process uses the set. Whether it did.
+    /// Removes a member except for its anchor, where only this process uses the set. Returns whether it did.
     pub(super) fn let_linger(state: &mut State, number: u32) -> bool {
         let Some(item) = state.items.get(number as usize).copied() else {
             return false;
@@ -22,7 +23,7 @@ impl EpollSet {
         Self::leave_cell(state, &item, number);
         state.watched.remove(number);
         state.ready.remove(number);
-        state.left = true;
+        state.member_left = true;
         if let Some(item) = state.items.get_mut(number as usize) {
             item.alive = false;
             item.lingers = true;
@@ -30,14 +31,14 @@ impl EpollSet {
         true
     }
 
-    /// The place of a member that was taken out under this descriptor. It is a membership of the socket still.
+    /// The number of a lingering member with this descriptor. The socket still lists it as a membership.
     pub(super) fn find_lingering(state: &State, fd: i32, word: Word) -> Option<u32> {
         let number = state.index.get(fd)?;
         let item = state.items.get(number as usize)?;
         (item.lingers && item.word == word).then_some(number)
     }
 
-    /// A member that lingers goes for good, if it was added under `fd`, or under any. Whether it lingered.
+    /// Removes a lingering member for good, if it was added under `fd`, or under any descriptor. Whether it lingered.
     pub(super) fn end_lingering(
         &'static self,
         state: &mut State,
@@ -56,14 +57,14 @@ impl EpollSet {
         let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, fd, 0, 0);
         state.index.clear(fd, number);
         state.free.push(number);
-        // Under the lock: nobody gets the place before.
+        // Under the lock: no other member gets the number before.
         if let Some(socket) = socket::of_word(word) {
             self.forget_membership(&socket, number);
         }
         true
     }
 
-    /// Before the set is used by another process too.
+    /// Ends all lingering, before another process uses the set, too.
     pub(super) fn end_all_lingering(&'static self, state: &mut State) {
         for number in 0..u32::try_from(state.items.len()).unwrap_or(0) {
             self.end_lingering(state, number, None);

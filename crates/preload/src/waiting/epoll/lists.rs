@@ -1,29 +1,29 @@
-//! Lists of small numbers in which every operation takes constant time, however many there are.
+//! Lists of small numbers in which every operation takes constant time, whatever their length.
 
 /// Numbers, each at most once, in no order.
 #[derive(Default)]
-pub struct Bag {
+pub struct NumberSet {
     members: Vec<u32>,
-    /// Place of each number in `members` plus one; 0 where it is absent.
-    places: Vec<u32>,
+    /// Position of each number in `members` plus one; 0 where it is absent.
+    positions: Vec<u32>,
 }
 
-impl Bag {
-    /// Adds a number, unless it is there.
+impl NumberSet {
+    /// Adds a number, unless it is in the set.
     pub fn insert(&mut self, number: u32) {
         let index = number as usize;
-        if self.places.len() <= index {
-            self.places.resize(index + 1, 0);
+        if self.positions.len() <= index {
+            self.positions.resize(index + 1, 0);
         }
-        if self.places[index] == 0 {
+        if self.positions[index] == 0 {
             self.members.push(number);
-            self.places[index] = u32::try_from(self.members.len()).unwrap_or(0);
+            self.positions[index] = u32::try_from(self.members.len()).unwrap_or(0);
         }
     }
 
-    /// Takes a number out. Whether it was there.
+    /// Removes a number. Whether it was in the set.
     pub fn remove(&mut self, number: u32) -> bool {
-        let Some(place) = self.places.get_mut(number as usize) else {
+        let Some(place) = self.positions.get_mut(number as usize) else {
             return false;
         };
         let Some(index) = core::mem::take(place).checked_sub(1) else {
@@ -31,24 +31,24 @@ impl Bag {
         };
         self.members.swap_remove(index as usize);
         if let Some(moved) = self.members.get(index as usize) {
-            self.places[*moved as usize] = index + 1;
+            self.positions[*moved as usize] = index + 1;
         }
         true
     }
 
-    /// Takes any number out.
+    /// Removes an arbitrary number.
     pub fn pop(&mut self) -> Option<u32> {
         let number = self.members.pop()?;
-        self.places[number as usize] = 0;
+        self.positions[number as usize] = 0;
         Some(number)
     }
 
-    /// All of them.
+    /// All numbers.
     pub fn as_slice(&self) -> &[u32] {
         &self.members
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -61,9 +61,9 @@ struct Link {
     after: u32,
 }
 
-/// Not in the queue.
+/// Marks a number that is not in the queue.
 const ABSENT: u32 = u32::MAX;
-/// The end of the queue.
+/// Marks an end of the queue.
 const END: u32 = u32::MAX - 1;
 
 /// Numbers, each at most once, first in first out.
@@ -86,7 +86,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Adds a number at the end, unless it is there.
+    /// Adds a number at the end, unless it is in the queue.
     pub fn push(&mut self, number: u32) {
         let index = number as usize;
         if number >= END || self.contains(number) {
@@ -111,7 +111,7 @@ impl Queue {
         self.length += 1;
     }
 
-    /// Takes a number out, wherever it is.
+    /// Removes a number from anywhere in the queue.
     pub fn remove(&mut self, number: u32) {
         let Some(place) = self.links.get_mut(number as usize) else {
             return;
@@ -145,32 +145,32 @@ impl Queue {
         Some(first)
     }
 
-    /// Whether the number is there.
+    /// Whether the number is in the queue.
     pub fn contains(&self, number: u32) -> bool {
         self.links
             .get(number as usize)
             .is_some_and(|link| link.before != ABSENT)
     }
 
-    /// How many there are.
+    /// The number of elements.
     pub const fn len(&self) -> usize {
         self.length
     }
 }
 
-/// Which number belongs to a descriptor.
+/// A map from descriptors to numbers.
 #[derive(Default)]
-pub struct Index {
+pub struct DescriptorMap {
     numbers: Vec<u32>,
 }
 
-impl Index {
+impl DescriptorMap {
     /// The number of a descriptor.
     pub fn get(&self, fd: i32) -> Option<u32> {
         self.numbers.get(usize::try_from(fd).ok()?)?.checked_sub(1)
     }
 
-    /// Notes the number of a descriptor.
+    /// Sets the number of a descriptor.
     pub fn set(&mut self, fd: i32, number: u32) {
         let Ok(index) = usize::try_from(fd) else {
             return;
@@ -181,7 +181,7 @@ impl Index {
         self.numbers[index] = number + 1;
     }
 
-    /// Forgets a descriptor, if `number` is what it stands for.
+    /// Removes a descriptor, if its number is `number`.
     pub fn clear(&mut self, fd: i32, number: u32) {
         if self.get(fd) == Some(number)
             && let Some(place) = usize::try_from(fd)

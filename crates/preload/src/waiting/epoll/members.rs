@@ -1,4 +1,4 @@
-//! Members come, change and go.
+//! Adding, changing and removing members.
 
 use core::sync::atomic::Ordering;
 
@@ -6,8 +6,8 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLEXCLUSIVE, EPOLLIN,
 use netchannel_abi::link::waiter as bits;
 
 use super::item::Item;
-use super::shared::named;
-use super::{EpollSet, Membership, NUMBER, State, flag, inside, own_data};
+use super::shared::name_of;
+use super::{EpollSet, Membership, NUMBER, State, flag, inner_data, own_data};
 use crate::descriptors::table::{Kind, Word};
 use crate::ground::lock::Guard;
 use crate::ground::sys;
@@ -17,20 +17,21 @@ use crate::sockets::listener::Watcher;
 use crate::sockets::listener::wake_ups;
 use crate::sockets::socket::{self, Socket};
 
-/// Whether `EPOLLEXCLUSIVE`, if it is asked for, may be.
+/// Whether the call may use `EPOLLEXCLUSIVE`, or does not.
 fn may_be_exclusive(operation: c_int, events: u32) -> bool {
-    const BESIDE: c_int = EPOLLIN
+    const ALLOWED_WITH: c_int = EPOLLIN
         | libc::EPOLLOUT
         | libc::EPOLLERR
         | libc::EPOLLHUP
         | libc::EPOLLWAKEUP
         | libc::EPOLLET
         | EPOLLEXCLUSIVE;
-    events & flag(EPOLLEXCLUSIVE) == 0 || operation == EPOLL_CTL_ADD && events & !flag(BESIDE) == 0
+    events & flag(EPOLLEXCLUSIVE) == 0
+        || operation == EPOLL_CTL_ADD && events & !flag(ALLOWED_WITH) == 0
 }
 
 impl EpollSet {
-    /// `epoll_ctl` for a connected virtual socket, of which the kernel must not know.
+    /// `epoll_ctl` for a connected virtual socket, which the kernel's set does not have.
     ///
     /// # Errors
     /// As `epoll_ctl`.
@@ -58,7 +59,7 @@ impl EpollSet {
                 let mut item = Item::new(fd, socket.word, event.events, event.u64);
                 let back = Self::find_lingering(&state, fd, socket.word);
                 item.registered = back.is_some();
-                let number = back.unwrap_or_else(|| Self::place(&mut state));
+                let number = back.unwrap_or_else(|| Self::allocate_item(&mut state));
                 self.insert(&mut state, item, number);
                 let wakes = self.arm_for_sleepers(&mut state, number);
                 drop(state);
@@ -66,7 +67,7 @@ impl EpollSet {
                     socket.with_memberships(|list| list.push(self.membership(number)));
                 }
                 if !wakes {
-                    self.edge();
+                    self.count_edge();
                     return Ok(());
                 }
             }
@@ -94,8 +95,8 @@ impl EpollSet {
         Ok(())
     }
 
-    /// `epoll_ctl` for what the kernel knows too: it says what is wrong with the call, and reports
-    /// under a data word of ours.
+    /// `epoll_ctl` for a file that the kernel's set has, too: the kernel checks the call, and reports the file under a
+    /// data word of the library.
     ///
     /// # Errors
     /// As `epoll_ctl`.
@@ -124,13 +125,13 @@ impl EpollSet {
         };
         let added = match (operation, found) {
             (EPOLL_CTL_ADD, None) => {
-                let number = Self::place(&mut state);
+                let number = Self::allocate_item(&mut state);
                 let made = kernel(operation, known(number));
                 if let Err(error) = made.and_then(|()| match item.native {
                     true => Ok(()),
                     false => self.activate(),
                 }) {
-                    Self::leave_place(&mut state, number);
+                    Self::free_item(&mut state, number);
                     return Err(error);
                 }
                 self.insert(&mut state, item, number);
@@ -159,8 +160,8 @@ impl EpollSet {
         };
         drop(state);
         if added.is_some() && item.word.kind() == Kind::Listener {
-            // Each thread that sleeps is to say that it sleeps for connections.
-            self.edge();
+            // Each sleeping thread must announce that it sleeps for connections, too.
+            self.count_edge();
             self.wake_all();
         } else if !item.native {
             self.changed();
@@ -188,13 +189,13 @@ impl EpollSet {
         Ok(())
     }
 
-    /// Whoever sleeps looks again; sets around this one have news.
+    /// Wakes a sleeper to look again, and counts news for the sets around this one.
     pub(super) fn changed(&self) {
-        self.edge();
+        self.count_edge();
         self.wake();
     }
 
-    fn edge(&self) {
+    fn count_edge(&self) {
         if self.has_parents.load(Ordering::Relaxed) {
             self.edges.fetch_add(1, Ordering::Relaxed);
         }
@@ -205,7 +206,7 @@ impl EpollSet {
             self.enroll();
         }
         let mut state = self.lock()?;
-        self.take_up(&mut state);
+        self.adopt_added(&mut state);
         Ok(state)
     }
 
@@ -230,10 +231,10 @@ impl EpollSet {
         Self::publish_change(state, number);
     }
 
-    /// A free place among the items.
-    pub(super) fn place(state: &mut State) -> u32 {
+    /// Allocates a number for an item.
+    pub(super) fn allocate_item(state: &mut State) -> u32 {
         if state.board.is_some()
-            && let Some(number) = Self::place_shared(state)
+            && let Some(number) = Self::allocate_shared(state)
         {
             return number;
         }
@@ -244,8 +245,8 @@ impl EpollSet {
         })
     }
 
-    /// Gives a place back.
-    fn leave_place(state: &mut State, number: u32) {
+    /// Frees a number.
+    fn free_item(state: &mut State, number: u32) {
         let shared = state.board.as_ref().and_then(|board| board.entry(number));
         match shared {
             Some(entry) => {
@@ -259,7 +260,7 @@ impl EpollSet {
 
     pub(super) fn insert(&'static self, state: &mut State, mut item: Item, number: u32) {
         let index = number as usize;
-        // What stood under this descriptor before is another file, which lives on unseen.
+        // A former member with this descriptor is another file, which lives on unreported.
         state.index.set(item.fd, number);
         match item.word.kind() {
             Kind::Virtual => {
@@ -284,11 +285,11 @@ impl EpollSet {
         {
             item.life = entry.life().unwrap_or(0);
             entry.describe(item.events, item.data, item.enabled);
-            entry.name(named(board, item.word), item.fd);
+            entry.set_name(name_of(board, item.word), item.fd);
         }
         state.items[index] = item;
         if item.life != 0 {
-            // Another process may sleep in the set, and can be woken only by a token.
+            // Another process may sleep in the set, and only a token can wake it.
             self.register(state);
             if let Some(lane) = item.lane() {
                 lane.arm(bits::DATA);
@@ -297,7 +298,7 @@ impl EpollSet {
         }
     }
 
-    /// What the kernel knows, too, is looked at from now on.
+    /// Begins to watch a member that the kernel's set has, too.
     pub(super) fn insert_known(&'static self, state: &mut State, item: &Item, number: u32) {
         match item.word.kind() {
             Kind::Listener => {
@@ -328,12 +329,12 @@ impl EpollSet {
         if link.is_alive() && !state.links.iter().any(|known| core::ptr::eq(*known, link)) {
             state.links.push(link);
             self.add_channel(link.channel(), 0);
-            link.awake(wake_ups::serves());
+            link.set_awake(wake_ups::has_serving_loop());
         }
     }
 
-    /// Takes an item out of everything but the kernel's set of the program: for all processes that
-    /// share the set, or for this one alone.
+    /// Removes an item from all lists, but not from the program's kernel set; with `everywhere` for all processes that
+    /// share the set, otherwise for this one only.
     pub(super) fn remove(&'static self, state: &mut State, number: u32, everywhere: bool) {
         let Some(item) = state.items.get(number as usize).copied() else {
             return;
@@ -343,20 +344,20 @@ impl EpollSet {
         }
         let inner = self.inner.load(Ordering::Acquire);
         if item.registered && inner >= 0 && everywhere {
-            let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, item.through, 0, 0);
+            let _ = sys::epoll_control(inner, EPOLL_CTL_DEL, item.current_fd, 0, 0);
         }
         match item.word.kind() {
             Kind::Virtual => {
                 Self::leave_cell(state, &item, number);
                 state.watched.remove(number);
                 state.unregistered.remove(number);
-                state.left = true;
+                state.member_left = true;
             }
             Kind::Listener => {
                 state.listeners.remove(number);
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     listener.unwatch(self);
-                    // The inner set is shared over fork: what a child closes its parent still watches.
+                    // The inner set is shared over fork: a parent still watches what its child closes.
                     if everywhere {
                         self.remove_channel(listener.channel());
                         for queue in listener.queues() {
@@ -364,7 +365,7 @@ impl EpollSet {
                         }
                     }
                     if state.listeners.is_empty() {
-                        listener.rest_soon();
+                        listener.unwatch_later();
                     }
                 }
             }
@@ -421,7 +422,7 @@ impl EpollSet {
 }
 
 impl EpollSet {
-    /// A place in this set.
+    /// The membership of an item in this set.
     pub(super) const fn membership(&self, item: u32) -> socket::Membership {
         socket::Membership {
             set: self.index,
@@ -449,11 +450,11 @@ impl Watcher for EpollSet {
     fn add_channel(&self, fd: i32, exclusive: u32) {
         let inner = self.inner.load(Ordering::Acquire);
         let events = flag(EPOLLIN) | exclusive;
-        let data = inside::CHANNEL << 32 | u64::try_from(fd).unwrap_or(0);
+        let data = inner_data::CHANNEL << 32 | u64::try_from(fd).unwrap_or(0);
         let _ = sys::epoll_control(inner, EPOLL_CTL_ADD, fd, events, data);
     }
 
-    // Once for each connection: nobody takes one because it was told.
+    // Edge-triggered, once for each connection: no process takes one because of this event.
     fn add_queue(&self, fd: i32, exclusive: u32) {
         if fd >= 0 {
             self.add_channel(fd, exclusive | flag(libc::EPOLLET));

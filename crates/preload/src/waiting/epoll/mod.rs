@@ -8,13 +8,12 @@
 //!                                           +-- link channels, channels of listeners, the kick
 //! ```
 //!
-//! News arrives as a bit in the ready map of a cell; while the loop sleeps, also as a token on an
-//! anchor, which makes the inner set readable. A socket that has no place in a cell is looked at
-//! while the loop is awake (`watched`), and woken by tokens of its own once the loop has slept.
-//! The kernel's events under our own data words are never shown as they are: each is looked into,
-//! and told only if the member has something to tell.
+//! News arrives as a bit in the ready map of a cell; while the loop sleeps, also as a token on an anchor, which makes
+//! the inner set readable. A socket without a bit in a cell is looked at while the loop is awake (`watched`), and woken
+//! by tokens of its own once the loop has slept. The kernel's events with data words of the library are never passed on
+//! as they are: each is looked into, and reported only if the member has an event.
 //!
-//! No path costs more with more members: a wait costs what is ready, a change of a member is
+//! No path becomes slower with more members: a wait costs as much as there are ready members, a change of a member is
 //! constant.
 
 mod adoption;
@@ -53,16 +52,16 @@ use crate::sockets::link::LinkEnd;
 pub use adoption::{take_over, watching};
 use item::Item;
 pub use item::readiness;
-pub use leaving::{Left, keep_boards, put_in, take_out};
-use lists::{Bag, Index, Queue};
+pub use leaving::{RemovedMember, add_again, make_boards_private, remove_from_sets};
+use lists::{DescriptorMap, NumberSet, Queue};
 pub use nested::is_readable;
-pub use packing::{adopt_inherited, pack, unpack};
+pub use packing::{adopt_inherited, prepare_exec, undo_exec};
 pub use shared::{before_fork, reset_in_child};
-pub use sleep::Asleep;
+pub use sleep::SleepingSets;
 pub use spares::prepare;
 pub use upkeep::{add_link, before_replace, changed, forget, note_spent, relocate, replaced};
 
-/// A set in which a socket is a member, and as which item.
+/// A set that has a socket as a member, and the number of its item.
 #[derive(Clone, Copy)]
 pub struct Membership {
     set: &'static EpollSet,
@@ -72,39 +71,39 @@ pub struct Membership {
 /// One epoll set of the program.
 pub struct EpollSet {
     index: u32,
-    /// Counts the sets that had this place.
+    /// Counts the sets that had this index.
     tag: AtomicU32,
     fd: AtomicI32,
     inner: AtomicI32,
-    /// An eventfd in the inner set, to wake those who sleep.
-    kick: AtomicI32,
-    /// Whether any virtual socket, listener or other set was ever a member.
+    /// An eventfd in the inner set that wakes sleepers.
+    wake_descriptor: AtomicI32,
+    /// Whether a virtual socket, listener or other set was ever a member.
     active: AtomicBool,
-    /// Threads that sleep in the kernel for this set, or for one around it, or in poll on it.
+    /// Threads that sleep in the kernel for this set, for a set around it, or in poll on it.
     sleepers: AtomicUsize,
-    /// All of them are to be woken, and not only one.
+    /// All sleepers are to be woken, not only one.
     wakes_all: AtomicBool,
-    /// A listener that is a member got connections, whoever took them off their link.
+    /// A listener that is a member has new connections, whichever thread took them off their link.
     jobs: AtomicBool,
-    /// Counts news, for edge-triggered sets around this one.
+    /// Counts news for edge-triggered sets around this one.
     edges: AtomicU64,
     /// Whether it is a member of another set.
     has_parents: AtomicBool,
-    /// It went through a fork: other processes may use it too.
+    /// The set went through a fork: other processes may use it, too.
     shared: AtomicBool,
-    /// The inner set is no member of the program's, but of the sets around it.
+    /// The inner set is no member of the program's set, but of the sets around it.
     detached: AtomicBool,
-    /// This process has said that it uses it.
+    /// This process is registered as a user of the shared set.
     enrolled: AtomicBool,
-    /// It told of what only another process knows, and may tell of it again at once.
-    strange: AtomicBool,
+    /// It reported an event of a member that only another process has, and may report it again at once.
+    reported_stranger: AtomicBool,
     turns: wait::Turns,
     parents: Lock<Vec<Membership>>,
     state: Lock<State>,
 }
 
 struct CellUse {
-    /// `None` while the place is not used.
+    /// `None` while the entry is not used.
     link: Option<&'static LinkEnd>,
     cell: usize,
     /// Item plus one, by slot.
@@ -117,27 +116,27 @@ struct State {
     items: Vec<Item>,
     free: Vec<u32>,
     /// By the descriptor under which a member was added.
-    index: Index,
+    index: DescriptorMap,
     ready: Queue,
     cells: Vec<CellUse>,
     /// Items without a cell that are looked at on every pass.
-    watched: Bag,
-    /// Items of which more has come that is held back, for a time at most.
-    holding: Bag,
+    watched: NumberSet,
+    /// Items with bytes that are held back.
+    holding: NumberSet,
     /// Items whose anchor is not in the inner set yet.
-    unregistered: Bag,
-    listeners: Bag,
-    nested: Bag,
+    unregistered: NumberSet,
+    listeners: NumberSet,
+    nested: NumberSet,
     links: Vec<&'static LinkEnd>,
-    /// Counts the looks that told what is ready.
+    /// Counts the passes that reported events.
     round: u32,
-    /// A member left since the last sleep: a wake-up may have gone to it.
-    left: bool,
-    /// What is known to all processes that share the set.
+    /// A member was removed since the last sleep: a wake-up may have gone to it.
+    member_left: bool,
+    /// The members that all processes sharing the set know.
     board: Option<board::Board>,
-    /// Members that were added on the board when it was last looked at.
+    /// The board's count of added members at the last look.
     added: u32,
-    /// Where a free number on the board is looked for.
+    /// Where the search for a free number on the board begins.
     hint: u32,
     /// Events of members that only other processes have.
     strangers: Vec<libc::epoll_event>,
@@ -148,21 +147,21 @@ static TABLE: [AtomicPtr<EpollSet>; SETS] = [const { AtomicPtr::new(core::ptr::n
 static UNUSED: Lock<Vec<u32>> = Lock::new(Vec::new());
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// What the inner set's data words name.
-mod inside {
+/// The upper half of the inner set's data words.
+mod inner_data {
     pub const ITEM: u64 = 0;
     pub const CHANNEL: u64 = 1;
-    pub const KICK: u64 = 2;
+    pub const WAKE: u64 = 2;
 }
 
-/// The low bits of our own data words in the program's sets: an item, or all ones for the inner set.
+/// The low bits of the library's data words in the program's sets: an item, or all ones for the inner set.
 const NUMBER: u64 = 0xff_ffff;
 
-/// What [`own_data`] says in an image that has sets of the one before, in which the kernel knows members by it; else 0.
+/// The value of [`own_data`] in an image that has inherited sets, whose members the kernel knows by it; otherwise 0.
 static OWN_DATA: AtomicU64 = AtomicU64::new(0);
 
-/// The high bits of our own data words: no pointer, no small number, and not the same in another
-/// program, so that no program uses it by chance.
+/// The high bits of the library's data words: neither a pointer nor a small number, and different in each program, so
+/// that no program uses them by chance.
 #[inline]
 fn own_data() -> u64 {
     let inherited = OWN_DATA.load(Ordering::Relaxed);
@@ -177,7 +176,7 @@ const fn flag(value: c_int) -> u32 {
     value.cast_unsigned()
 }
 
-/// A new set of the program becomes known, also where no daemon serves: one may later.
+/// Registers a new set of the program, also where no daemon serves: one may later.
 pub fn opened(fd: i32) {
     if process::is_vfork_child() {
         return;
@@ -205,7 +204,7 @@ fn by_index(index: usize) -> Option<&'static EpollSet> {
     unsafe { TABLE.get(index)?.load(Ordering::Acquire).as_ref() }
 }
 
-/// Every set there ever was.
+/// Every set that was ever opened.
 fn all() -> impl Iterator<Item = &'static EpollSet> {
     let count = NEXT.load(Ordering::Relaxed) as usize;
     (0..count.min(SETS)).filter_map(by_index)
@@ -222,7 +221,7 @@ pub fn of(fd: i32) -> Option<&'static EpollSet> {
     }
 }
 
-/// A descriptor of a set is closed; with the last one the set ends.
+/// Closes a descriptor of a set; the last one ends the set.
 pub fn closed(fd: i32, word: Word) {
     table::change(fd, word, Word::FOREIGN);
     let Some(set) = by_index(word.index()) else {
@@ -236,7 +235,7 @@ pub fn closed(fd: i32, word: Word) {
     }
     set.leave_parents();
     set.tag.fetch_add(1, Ordering::Relaxed);
-    // With the inner set all its members go.
+    // With the inner set the kernel forgets all its members.
     attach::close_internal(set.inner.swap(-1, Ordering::AcqRel));
     if let Some(mut state) = set.state.lock() {
         for number in 0..u32::try_from(state.items.len()).unwrap_or(0) {
@@ -244,7 +243,7 @@ pub fn closed(fd: i32, word: Word) {
         }
         *state = State::default();
     }
-    attach::close_internal(set.kick.swap(-1, Ordering::AcqRel));
+    attach::close_internal(set.wake_descriptor.swap(-1, Ordering::AcqRel));
     set.active.store(false, Ordering::Release);
     set.detached.store(false, Ordering::Release);
     set.shared.store(false, Ordering::Relaxed);
@@ -261,8 +260,8 @@ impl EpollSet {
             tag: AtomicU32::new(0),
             fd: AtomicI32::new(-1),
             inner: AtomicI32::new(-1),
-            kick: AtomicI32::new(-1),
-            strange: AtomicBool::new(false),
+            wake_descriptor: AtomicI32::new(-1),
+            reported_stranger: AtomicBool::new(false),
             active: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             wakes_all: AtomicBool::new(false),
@@ -282,7 +281,7 @@ impl EpollSet {
         self.state.lock().ok_or(libc::EAGAIN)
     }
 
-    /// Whether members are or were there of which the kernel does not know all.
+    /// Whether the set has or had members that the kernel's set does not have.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::SeqCst)
@@ -298,7 +297,8 @@ impl EpollSet {
         word == Word::new(Kind::Epoll, self.index, self.tag.load(Ordering::Relaxed))
     }
 
-    /// Makes the inner set. Who sleeps in the kernel alone is woken, to sleep for all members.
+    /// Makes the inner set. A thread that sleeps in the kernel's set only is woken by it, and then sleeps for all
+    /// members.
     fn activate(&self) -> Result<(), i32> {
         if self.is_active() {
             return Ok(());
@@ -322,20 +322,22 @@ impl EpollSet {
         Ok(())
     }
 
-    /// Wakes those who sleep in the set, or in one around it; the caller changed something.
+    /// Wakes a thread that sleeps in the set, or in a set around it, after a change.
     fn wake(&self) {
-        // Pairs with `fall_asleep`: who sleeps counts itself, then looks once more.
+        // Pairs with `announce_sleep`: a sleeper counts itself, then looks once more.
         core::sync::atomic::fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.kick();
+            self.write_wake_descriptor();
         }
     }
 
     #[cold]
-    fn kick(&self) {
-        let mut fd = self.kick.load(Ordering::Acquire);
+    fn write_wake_descriptor(&self) {
+        let mut fd = self.wake_descriptor.load(Ordering::Acquire);
         if fd < 0 {
-            let Some(made) = self.make_kick() else { return };
+            let Some(made) = self.make_wake_descriptor() else {
+                return;
+            };
             fd = made;
         }
         let one = 1u64.to_ne_bytes();
@@ -344,20 +346,20 @@ impl EpollSet {
         let _ = unsafe { sys::raw(libc::SYS_write, [sys::int(fd), pointer, 8, 0, 0, 0]) };
     }
 
-    fn make_kick(&self) -> Option<i32> {
+    fn make_wake_descriptor(&self) -> Option<i32> {
         let inner = self.inner.load(Ordering::Acquire);
         if inner < 0 {
             return None;
         }
         let made = spares::counter().ok()?;
-        let placed = self
-            .kick
-            .compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);
+        let placed =
+            self.wake_descriptor
+                .compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);
         if let Err(other) = placed {
             attach::close_internal(made);
             return Some(other);
         }
-        self.put_kick(made);
+        self.register_wake_descriptor(made);
         Some(made)
     }
 }

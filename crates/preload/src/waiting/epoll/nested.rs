@@ -1,7 +1,7 @@
 //! Sets that are members of other sets, and `poll` on a set.
 //!
-//! The kernel knows of the membership and wakes the outer set; whether the inner one has anything
-//! to tell, and not just a token to take, is looked into here.
+//! The kernel knows of the membership and wakes the outer set. Whether the inner one has an event, and not only a token
+//! to take, is found out here.
 
 use core::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use crate::ground::sys;
 use crate::sockets::socket;
 
 impl EpollSet {
-    /// `epoll_ctl` for a descriptor that is a set itself.
+    /// `epoll_ctl` for a descriptor of another set.
     ///
     /// # Errors
     /// As `epoll_ctl`.
@@ -41,7 +41,7 @@ impl EpollSet {
         Ok(())
     }
 
-    /// The set is a member there.
+    /// Adds a set that this one is a member of.
     pub(super) fn join_parent(&self, parent: Membership) {
         if let Some(mut parents) = self.parents.lock() {
             parents.push(parent);
@@ -49,7 +49,7 @@ impl EpollSet {
         }
     }
 
-    /// The set is not a member there any more.
+    /// Removes a set that this one was a member of.
     pub(super) fn leave_parent(&self, membership: Membership) {
         self.follow_parent(membership, false);
         if let Some(mut parents) = self.parents.lock() {
@@ -66,7 +66,7 @@ impl EpollSet {
             .unwrap_or_default()
     }
 
-    /// The set ends: the kernel forgets it in the sets around it, and so do we.
+    /// The set ends: it is removed from the sets around it.
     pub(super) fn leave_parents(&self) {
         for parent in self.parents() {
             self.follow_parent(parent, false);
@@ -86,16 +86,16 @@ impl EpollSet {
             if let Some(mut state) = parent.set.state.lock()
                 && let Some(item) = state.items.get_mut(parent.item as usize)
                 && item.alive
-                && item.through == from
+                && item.current_fd == from
             {
-                item.through = to;
+                item.current_fd = to;
                 let (fd, number) = (item.fd, parent.item);
                 state.index.clear(fd, number);
             }
         }
     }
 
-    /// What the kernel reported under one of our own data words, as the program is to see it.
+    /// Translates an event that the kernel reported under a data word of the library.
     pub(super) fn translate(
         &'static self,
         number: u32,
@@ -115,14 +115,14 @@ impl EpollSet {
         if item.word.kind() == Kind::Listener
             && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
         {
-            listener.kernel_tells();
+            listener.note_kernel_report();
         }
         if let Some(set) = item.set()
             && set.is_active()
         {
             set.drain();
-            if !is_readable(item.through) {
-                // A token and no more. What else there is, is found by looking.
+            if !is_readable(item.current_fd) {
+                // Only a token. Other news is found by looking.
                 if let Some(mut state) = self.state.lock() {
                     state.ready.push(number);
                 }
@@ -142,7 +142,7 @@ impl EpollSet {
         })
     }
 
-    /// The kernel took its one shot for nothing.
+    /// Enables the kernel's one-shot event again, which was used up without a report.
     fn rearm(&self, item: &Item, number: u32) {
         if item.is_oneshot() && item.enabled {
             let set = self.fd.load(Ordering::Relaxed);
@@ -151,8 +151,8 @@ impl EpollSet {
         }
     }
 
-    /// Takes all tokens of this set and of those within it, so that the kernel's word on it is
-    /// about the kernel's own members.
+    /// Takes all tokens of this set and of the sets within it, so that the kernel's answer on it is about the kernel's
+    /// own members.
     pub fn drain(&'static self) {
         if !self.is_active() {
             return;
@@ -178,7 +178,7 @@ impl EpollSet {
     }
 }
 
-/// Whether the kernel says so.
+/// Whether the kernel finds the descriptor readable.
 pub fn is_readable(fd: i32) -> bool {
     let mut set = [pollfd {
         fd,

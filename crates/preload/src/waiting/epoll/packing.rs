@@ -1,20 +1,21 @@
-//! Sets that go with an exec. The kernel keeps a set and the list of its members over it, and of virtual members it knows nothing. They
-//! stand on the set's board, which goes along with the inner set: relatives that have the set notice nothing.
+//! Sets that survive an exec. The kernel keeps a set and its list of members, but does not know virtual members. These
+//! stand on the set's board, which survives together with the inner set: relatives that use the set notice nothing.
 //!
 //! ```text
 //!  before:  members --> board (a file) --+
 //!           inner set -------------------+-- exec, told in the environment --> taken up by the next image
 //! ```
 //!
-//! Where there is no number for a board, each member is told to the kernel as the program told it, and the next image finds it there.
+//! Where there is no descriptor for a board, each member is added to the kernel's set as the program asked for, and the
+//! next image finds it there.
 
 use core::sync::atomic::Ordering;
 use std::fs;
 
-use super::adoption::any_member;
+use super::adoption::parse_member;
 use super::board::Board;
 use super::item::Item;
-use super::shared::named;
+use super::shared::name_of;
 use super::{
     EpollSet, Membership, NUMBER, OWN_DATA, State, all, flag, own_data, take_over, watching,
 };
@@ -23,41 +24,41 @@ use crate::descriptors::table::{self, Kind, Word};
 use crate::ground::sys;
 use crate::sockets::socket::{self, status};
 
-fn goes(fd: i32) -> bool {
+fn survives_exec(fd: i32) -> bool {
     sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0)
 }
 
-/// Before an exec. What the next image is to be told of sets: [`adopt_inherited`] reads it.
-pub fn pack() -> Option<String> {
-    let mut told = String::new();
-    for_each_that_goes(|set| match set.depart() {
-        Some(words) => told.push_str(&words),
-        // One that relatives use, too, stays as it is: it is theirs.
-        None if !set.shared.load(Ordering::Relaxed) => set.tell(true),
+/// Before an exec: describes the sets for the next image, which reads it in [`adopt_inherited`].
+pub fn prepare_exec() -> Option<String> {
+    let mut description = String::new();
+    for_each_surviving(|set| match set.describe_for_exec() {
+        Some(words) => description.push_str(&words),
+        // A set that relatives use, too, must not be changed.
+        None if !set.shared.load(Ordering::Relaxed) => set.expose_members(true),
         None => {}
     });
-    (!told.is_empty()).then(|| format!("{:x}{told}", own_data()))
+    (!description.is_empty()).then(|| format!("{:x}{description}", own_data()))
 }
 
-/// There was no exec.
-pub fn unpack() {
-    for_each_that_goes(|set| {
-        if !set.stay() && !set.shared.load(Ordering::Relaxed) {
-            set.tell(false);
+/// The exec has failed.
+pub fn undo_exec() {
+    for_each_surviving(|set| {
+        if !set.withdraw_from_exec() && !set.shared.load(Ordering::Relaxed) {
+            set.expose_members(false);
         }
     });
 }
 
-fn for_each_that_goes(mut each: impl FnMut(&'static EpollSet)) {
+fn for_each_surviving(mut each: impl FnMut(&'static EpollSet)) {
     for set in all() {
         let fd = set.fd.load(Ordering::Relaxed);
-        if set.is_open() && set.is_active() && goes(fd) {
+        if set.is_open() && set.is_active() && survives_exec(fd) {
             each(set);
         }
     }
 }
 
-fn outlives_exec(own: [i32; 2], on: bool) {
+fn set_survives_exec(own: [i32; 2], on: bool) {
     let flags = if on { 0 } else { sys::int(libc::FD_CLOEXEC) };
     for fd in own {
         let _ = sys::fcntl(fd, libc::F_SETFD, flags);
@@ -65,8 +66,8 @@ fn outlives_exec(own: [i32; 2], on: bool) {
 }
 
 impl EpollSet {
-    /// Makes ready for an exec. What the next image is told; `None` where there is no board.
-    fn depart(&'static self) -> Option<String> {
+    /// Prepares the set for an exec. Returns its description; `None` where there is no board.
+    fn describe_for_exec(&'static self) -> Option<String> {
         let mut state = self.state.lock()?;
         if state.board.is_none() {
             self.end_all_lingering(&mut state);
@@ -78,25 +79,26 @@ impl EpollSet {
         let fd = self.fd.load(Ordering::Relaxed);
         let inner = self.inner.load(Ordering::Acquire);
         let detached = u32::from(self.detached_inner().is_some());
-        outlives_exec([inner, file], true);
+        set_survives_exec([inner, file], true);
         Some(format!(";{fd},{inner},{file},{room},{detached}"))
     }
 
-    /// It does not go. Whether it was made ready.
-    fn stay(&self) -> bool {
+    /// Undoes the preparation. Whether there was one.
+    fn withdraw_from_exec(&self) -> bool {
         let file = self
             .state
             .lock()
             .and_then(|state| state.board.as_ref()?.file());
         if let Some((file, _)) = file {
             let inner = self.inner.load(Ordering::Acquire);
-            outlives_exec([inner, file], false);
+            set_survives_exec([inner, file], false);
         }
         file.is_some()
     }
 
-    /// Tells the kernel of the members as the program told of them, or as it was.
-    fn tell(&'static self, plainly: bool) {
+    /// With `plainly`, adds the members to the kernel's set as the program added them; otherwise restores the former
+    /// state.
+    fn expose_members(&'static self, plainly: bool) {
         let Some(state) = self.state.lock() else {
             return;
         };
@@ -114,8 +116,8 @@ impl EpollSet {
             if !item.alive || item.native {
                 continue;
             }
-            // Under a number that is closed, or will be by the exec, the kernel can be told of nothing.
-            let Some(known) = Self::number_that_goes(&state, item) else {
+            // A number that is closed, or that the exec will close, can not be added to the kernel's set.
+            let Some(known) = Self::surviving_number(&state, item) else {
                 continue;
             };
             let events = if item.enabled {
@@ -136,16 +138,17 @@ impl EpollSet {
 }
 
 impl EpollSet {
-    /// The number under which a member is to be found after the exec: its own, or another of the same socket which is no member itself.
-    fn number_that_goes(state: &State, item: &Item) -> Option<i32> {
+    /// The number under which a member is open after the exec: its own, or another one of the same socket which is no
+    /// member itself.
+    fn surviving_number(state: &State, item: &Item) -> Option<i32> {
         let own = (table::get(item.fd) == item.word).then_some(item.fd);
         let is_copied =
             || socket::of_word(item.word).is_some_and(|found| found.has(status::SHARED));
-        if item.word.kind() != Kind::Virtual || !is_copied() || own.is_some_and(goes) {
+        if item.word.kind() != Kind::Virtual || !is_copied() || own.is_some_and(survives_exec) {
             return own;
         }
         let fits = |fd, word| {
-            word == item.word && fd != item.fd && state.index.get(fd).is_none() && goes(fd)
+            word == item.word && fd != item.fd && state.index.get(fd).is_none() && survives_exec(fd)
         };
         table::find_if(fits).or(own)
     }
@@ -156,14 +159,15 @@ fn is_set(fd: i32) -> bool {
     name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventpoll]")
 }
 
-/// At the start of an image: sets that came with it, of which the one before has `told`, and those of their members that are ours.
-pub fn adopt_inherited(told: Option<&str>) {
-    let mut words = told.unwrap_or_default().split(';');
+/// At the start of an image: adopts inherited sets, described in `description` by the former image, and those of their members
+/// that are virtual.
+pub fn adopt_inherited(description: Option<&str>) {
+    let mut words = description.unwrap_or_default().split(';');
     let own = words
         .next()
         .and_then(|own| u64::from_str_radix(own, 16).ok());
-    let carried: Vec<_> = words.filter_map(Carried::read).collect();
-    let carried: Vec<_> = carried.into_iter().map(Carried::take).collect();
+    let inherited: Vec<_> = words.filter_map(InheritedSet::read).collect();
+    let inherited: Vec<_> = inherited.into_iter().map(InheritedSet::take).collect();
     for fd in sys::open_descriptors() {
         if table::get(fd) == Word::FOREIGN && is_set(fd) {
             super::opened(fd);
@@ -174,9 +178,9 @@ pub fn adopt_inherited(told: Option<&str>) {
     }
     if let Some(own) = own {
         OWN_DATA.store(own, Ordering::Relaxed);
-        carried
+        inherited
             .into_iter()
-            .for_each(|(one, board)| one.arrive(board));
+            .for_each(|(one, board)| one.install(board));
     }
     let mut members = Vec::new();
     table::for_each(|fd, word| {
@@ -193,8 +197,8 @@ pub fn adopt_inherited(told: Option<&str>) {
     }
 }
 
-/// A set as the image before this one has told of it.
-struct Carried {
+/// A set as the former image described it.
+struct InheritedSet {
     fd: i32,
     inner: i32,
     file: i32,
@@ -202,7 +206,7 @@ struct Carried {
     detached: bool,
 }
 
-impl Carried {
+impl InheritedSet {
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(',');
         let mut number = || words.next()?.parse().ok();
@@ -215,18 +219,18 @@ impl Carried {
         })
     }
 
-    /// Its board, and what comes with it is the library's from now on.
+    /// Opens its board, and marks the descriptors of the set as the library's.
     fn take(self) -> (Self, Option<Board>) {
         let board = Board::inherit(self.file, self.room);
         let own = [self.inner, self.file];
         own.iter().for_each(|fd| {
             table::set(*fd, Word::new(Kind::Internal, 0, 0));
         });
-        outlives_exec(own, false);
+        set_survives_exec(own, false);
         (self, board)
     }
 
-    fn arrive(&self, board: Option<Board>) {
+    fn install(&self, board: Option<Board>) {
         let found = super::of(self.fd).filter(|_| is_set(self.inner));
         let (Some(set), Some(board)) = (found, board) else {
             return [self.inner, self.file]
@@ -237,32 +241,32 @@ impl Carried {
         set.detached.store(self.detached, Ordering::Release);
         set.shared.store(true, Ordering::Relaxed);
         set.active.store(true, Ordering::SeqCst);
-        let known = known_to_kernel(self.fd);
+        let known = members_in_kernel(self.fd);
         let Some(mut state) = set.state.lock() else {
             return;
         };
-        // Nothing on it was looked at.
+        // None of its members was looked at.
         state.added = board.added().wrapping_sub(1);
         state.board = Some(board);
-        set.take_up(&mut state);
+        set.adopt_added(&mut state);
         for (fd, number) in known {
-            set.take_up_known(&mut state, fd, number);
+            set.adopt_known(&mut state, fd, number);
         }
     }
 }
 
-/// What the kernel is asked to tell of `fd` in a set.
-pub(super) fn asked_of_kernel(set: i32, fd: i32) -> Option<u32> {
+/// The events that the kernel watches for at `fd` in a set.
+pub(super) fn kernel_events_of(set: i32, fd: i32) -> Option<u32> {
     let listed = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
-    let mut all = listed.lines().filter_map(any_member);
+    let mut all = listed.lines().filter_map(parse_member);
     all.find_map(|(member, event)| (member == fd).then_some(event.events))
 }
 
-/// The members of a set that the kernel reports under a data word of ours: their descriptors and numbers.
-fn known_to_kernel(set: i32) -> Vec<(i32, u32)> {
+/// The members of a set that the kernel reports under data words of the library: descriptors and numbers.
+fn members_in_kernel(set: i32) -> Vec<(i32, u32)> {
     let listed = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
     let ours = |line| {
-        let (fd, event) = any_member(line)?;
+        let (fd, event) = parse_member(line)?;
         let number = event.u64 & NUMBER;
         (event.u64 & !NUMBER == own_data() && number != NUMBER).then_some((fd, number as u32))
     };
@@ -270,20 +274,20 @@ fn known_to_kernel(set: i32) -> Vec<(i32, u32)> {
 }
 
 impl EpollSet {
-    /// Takes up a listener or a set, which the kernel knows as a member under `fd`.
-    fn take_up_known(&'static self, state: &mut State, fd: i32, number: u32) {
+    /// Adopts a listener or a set, which the kernel has as a member under `fd`.
+    fn adopt_known(&'static self, state: &mut State, fd: i32, number: u32) {
         let word = table::get(fd);
         let Some(board) = &state.board else { return };
         let Some(entry) = board.entry(number) else {
             return;
         };
         let Some(life) = entry.life() else { return };
-        let kind = Word(entry.named().socket).kind();
+        let kind = Word(entry.name().socket).kind();
         if word.kind() != kind || !matches!(kind, Kind::Listener | Kind::Epoll) {
             return;
         }
-        // This image has it by another name.
-        entry.name(named(board, word), fd);
+        // In this image its name is another one.
+        entry.set_name(name_of(board, word), fd);
         let change = entry.last_change();
         let events = entry.events.load(Ordering::Relaxed);
         let item = Item {

@@ -1,10 +1,10 @@
-//! Finding what is ready and telling the program. No system call.
+//! Finding ready members and reporting them to the program. No system call.
 
 use core::sync::atomic::Ordering;
 
 use netchannel_ring::cell;
 
-use super::edges::{Look, Seen};
+use super::edges::{Reported, Snapshot};
 use super::item::Item;
 use super::{EpollSet, NUMBER, State, flag, own_data};
 use crate::descriptors::table::Kind;
@@ -15,21 +15,21 @@ use crate::sockets::socket::{self, status};
 use crate::waiting::housekeeping;
 
 impl EpollSet {
-    /// Gathers ready members into `out`, behind the first `have` events, which the kernel has told.
+    /// Writes the events of ready members into `out`, behind the first `have` events, which the kernel has reported.
     pub(super) fn collect(&'static self, out: &mut [libc::epoll_event], have: usize) -> usize {
         let Some(mut state) = self.state.lock() else {
             return 0;
         };
         self.absorb(&mut state);
         state.round = state.round.wrapping_add(1);
-        let (told, out) = out.split_at_mut(have);
-        let count = self.report(&mut state, told, out);
+        let (reported, out) = out.split_at_mut(have);
+        let count = self.report(&mut state, reported, out);
         drop(state);
         housekeeping::carry();
         count
     }
 
-    /// Whether a wait would tell anything that the kernel does not know of.
+    /// Whether a wait would report anything that the kernel does not know of.
     pub fn has_events(&'static self) -> bool {
         if !self.is_active() {
             return false;
@@ -42,32 +42,32 @@ impl EpollSet {
         if !state.strangers.is_empty() {
             return true;
         }
-        self.finds_ready(state)
+        self.has_ready(state)
     }
 
-    /// Whether a member that was queued would be told. Those before it that would not leave the queue.
-    pub(super) fn finds_ready(&'static self, state: &mut State) -> bool {
+    /// Whether a queued member would be reported. Members before it that would not leave the queue.
+    pub(super) fn has_ready(&'static self, state: &mut State) -> bool {
         while let Some(number) = state.ready.front() {
             if state.board.is_some() && !self.refresh(state, number) {
                 state.ready.remove(number);
                 continue;
             }
             if let Some(item) = state.items.get_mut(number as usize) {
-                let look = Self::look(item);
-                if look.held {
+                let snapshot = Self::snapshot(item);
+                if snapshot.held {
                     state.holding.insert(number);
                 }
-                if item.is_due() && item.tells(&look) {
+                if item.is_due() && item.must_report(&snapshot) {
                     return true;
                 }
-                item.settle(&look);
+                item.settle(&snapshot);
             }
             state.ready.remove(number);
         }
         false
     }
 
-    /// Takes the news of all members: marks in cells, connections of listeners, what is watched.
+    /// Gathers the news of all members: bits in cells, connections of listeners, watched members.
     pub(super) fn absorb(&'static self, state: &mut State) {
         let counts = self.has_parents.load(Ordering::Relaxed);
         if !state.holding.is_empty() {
@@ -78,8 +78,8 @@ impl EpollSet {
         }
         if !state.listeners.is_empty() && self.has_jobs(state) {
             listener::poll_jobs();
-            // Acquire: pairs with the release in `has_connection`, whose connection is seen below. An
-            // exchange, not a store: what is said after it stays.
+            // Acquire: pairs with the release in `has_connection`, whose connection is seen below. An exchange, not a
+            // store: a flag that is set afterwards stays.
             if self.jobs.load(Ordering::Relaxed) {
                 self.jobs.swap(false, Ordering::AcqRel);
             }
@@ -88,7 +88,7 @@ impl EpollSet {
                 let listener = item
                     .and_then(|item| socket::of_word(item.word))
                     .and_then(|socket| socket.listener());
-                if listener.is_some_and(Listener::has_polled) {
+                if listener.is_some_and(Listener::has_pending_here) {
                     state.ready.push(*number);
                 }
             }
@@ -99,10 +99,10 @@ impl EpollSet {
         if !state.links.is_empty() {
             let now = clock::now();
             let alive = state.links.iter().filter(|link| link.is_alive());
-            alive.for_each(|link| link.looks(now));
+            alive.for_each(|link| link.publish_look(now));
         }
         if state.board.is_some() {
-            self.take_up(state);
+            self.adopt_added(state);
             for index in 0..state.watched.as_slice().len() {
                 if let Some(number) = state.watched.as_slice().get(index) {
                     let _ = self.refresh(state, *number);
@@ -124,11 +124,11 @@ impl EpollSet {
             if !item.is_due() {
                 continue;
             }
-            let look = item.look();
-            if look.held {
+            let snapshot = item.snapshot();
+            if snapshot.held {
                 holding.insert(*number);
             }
-            if item.tells(&look) {
+            if item.must_report(&snapshot) {
                 ready.push(*number);
                 if counts {
                     self.count(item);
@@ -170,16 +170,16 @@ impl EpollSet {
         });
     }
 
-    /// Counts news of a member, for the sets around this one.
+    /// Counts news of a member for the sets around this one.
     pub(super) fn count(&self, item: &mut Item) {
-        let look = item.look();
-        if item.noted.differs(&look, item.events) && item.wanted(&look) != 0 {
-            item.noted.note(&look);
+        let snapshot = item.snapshot();
+        if item.counted.differs(&snapshot, item.events) && item.requested(&snapshot) != 0 {
+            item.counted.note(&snapshot);
             self.edges.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether listeners may have connections that were not told of.
+    /// Whether listeners may have unreported connections.
     pub(super) fn has_jobs(&self, state: &State) -> bool {
         self.jobs.load(Ordering::Relaxed)
             || state
@@ -188,36 +188,36 @@ impl EpollSet {
                 .any(|link| link.is_alive() && link.has_jobs())
     }
 
-    /// What a member shows. One that waits for room and has none asks the peer for word of it. Where there is room, nothing else would
-    /// ask whether the peer is there still.
-    fn look(item: &Item) -> Look {
-        let look = item.look();
+    /// The state of a member. A member that waits for room and has none asks the peer for a wake-up. A member that
+    /// waits for room only and has it checks whether the peer is alive, which nothing else would do.
+    fn snapshot(item: &Item) -> Snapshot {
+        let snapshot = item.snapshot();
         let alone = flag(libc::EPOLLOUT | libc::EPOLLWRNORM);
-        if look.mask == alone
+        if snapshot.mask == alone
             && item.is_due()
             && item.wants_room()
             && let Some(lane) = item.lane()
         {
             lane.check_peer();
             if lane.socket.has(status::PEER_GONE) {
-                return item.look();
+                return item.snapshot();
             }
         }
         if item.is_due()
             && item.wants_room()
-            && look.mask & flag(libc::EPOLLOUT) == 0
+            && snapshot.mask & flag(libc::EPOLLOUT) == 0
             && let Some(lane) = item.lane()
             && lane.want_space()
         {
-            return item.look();
+            return item.snapshot();
         }
-        look
+        snapshot
     }
 
     fn report(
         &'static self,
         state: &mut State,
-        told: &[libc::epoll_event],
+        reported: &[libc::epoll_event],
         out: &mut [libc::epoll_event],
     ) -> usize {
         let mut count = 0;
@@ -238,25 +238,25 @@ impl EpollSet {
             if !item.is_due() {
                 continue;
             }
-            let look = Self::look(item);
-            if look.held {
+            let snapshot = Self::snapshot(item);
+            if snapshot.held {
                 state.holding.insert(number);
             }
-            if !item.tells(&look) {
-                item.settle(&look);
+            if !item.must_report(&snapshot) {
+                item.settle(&snapshot);
                 continue;
             }
-            let (wanted, data, kind) = (item.wanted(&look), item.data, item.word.kind());
-            if state.board.is_some() && !Self::is_first(state, number, &look) {
+            let (requested, data, kind) = (item.requested(&snapshot), item.data, item.word.kind());
+            if state.board.is_some() && !Self::claims_edge(state, number, &snapshot) {
                 state.ready.push(number);
                 continue;
             }
-            // What is ready by both paths is reported once.
+            // A member that is ready by both paths is reported once.
             let twice = matches!(kind, Kind::Listener | Kind::Epoll)
-                && told.iter().any(|event| { event.u64 } == data);
+                && reported.iter().any(|event| { event.u64 } == data);
             if !twice {
                 out[count] = libc::epoll_event {
-                    events: wanted,
+                    events: requested,
                     u64: data,
                 };
                 count += 1;
@@ -264,30 +264,30 @@ impl EpollSet {
                     && let Some(item) = state.items.get(number as usize)
                     && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
                 {
-                    listener.tell();
+                    listener.note_reported();
                 }
             }
-            again += usize::from(self.was_told(state, number, &look));
+            again += usize::from(self.note_reported(state, number, &snapshot));
         }
         if !state.strangers.is_empty() {
             count = Self::report_strangers(state, out, count);
         }
         if state.ready.len() > again && self.sleepers.load(Ordering::Relaxed) > 0 {
-            // What had no room is for the others.
+            // Members that found no room in `out` are for the other sleepers.
             self.wake();
         }
         count
     }
 
-    /// A member was told. Whether it is to be told again as long as it shows the same.
+    /// Notes that a member was reported. Whether it is to be reported again as long as its state stays the same.
     #[inline(always)]
-    fn was_told(&self, state: &mut State, number: u32, look: &Look) -> bool {
+    fn note_reported(&self, state: &mut State, number: u32, snapshot: &Snapshot) -> bool {
         let round = state.round;
         let Some(item) = state.items.get_mut(number as usize) else {
             return false;
         };
-        item.settle(look);
-        item.seen.note(look);
+        item.settle(snapshot);
+        item.reported.note(snapshot);
         item.round = round;
         if item.is_oneshot() {
             item.enabled = false;
@@ -305,8 +305,8 @@ impl EpollSet {
         again
     }
 
-    /// Tells of listeners that came by connections while the kernel was looked at: behind the first `have` events, of which those
-    /// from `kernels` on are the kernel's.
+    /// Reports listeners that got connections during the look at the kernel: behind the first `have` events, of which
+    /// those from `kernels` on are the kernel's.
     pub(super) fn collect_listeners(
         &'static self,
         out: &mut [libc::epoll_event],
@@ -329,26 +329,27 @@ impl EpollSet {
             let Some(item) = state.items.get(number as usize) else {
                 continue;
             };
-            let (look, data) = (item.look(), item.data);
+            let (snapshot, data) = (item.snapshot(), item.data);
             let by_kernel = |event: &libc::epoll_event| { event.u64 } == data;
-            let told = item.round == round || out.iter().take(have).skip(kernels).any(by_kernel);
-            if told || !item.is_due() || !item.tells(&look) {
+            let reported =
+                item.round == round || out.iter().take(have).skip(kernels).any(by_kernel);
+            if reported || !item.is_due() || !item.must_report(&snapshot) {
                 continue;
             }
-            let events = item.wanted(&look);
+            let events = item.requested(&snapshot);
             let Some(place) = out.get_mut(have + count) else {
                 break;
             };
             *place = libc::epoll_event { events, u64: data };
             count += 1;
             let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
-            listener.inspect(|listener| listener.tell());
-            self.was_told(&mut state, number, &look);
+            listener.inspect(|listener| listener.note_reported());
+            self.note_reported(&mut state, number, &snapshot);
         }
         count
     }
 
-    /// A one-shot member was told: where the kernel reports it too, it must not do so again.
+    /// Disables a one-shot member that was reported where the kernel reports it, too.
     fn silence(&self, item: &Item, number: u32) {
         if matches!(item.word.kind(), Kind::Listener | Kind::Epoll) {
             let set = self.fd.load(Ordering::Relaxed);
@@ -359,10 +360,10 @@ impl EpollSet {
 }
 
 impl Item {
-    /// The first look at a member that was added or changed is taken.
-    fn settle(&mut self, look: &Look) {
+    /// Notes the first snapshot of a member that was added or changed.
+    fn settle(&mut self, snapshot: &Snapshot) {
         if core::mem::take(&mut self.fresh) {
-            self.seen = Seen::start(look);
+            self.reported = Reported::start(snapshot);
         }
     }
 }

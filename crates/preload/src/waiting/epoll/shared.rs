@@ -1,16 +1,16 @@
 //! Sets that several processes use after a fork.
 //!
-//! The kernel's part of such a set is one; ours is a copy in each process. A child has no cells: it
-//! looks at what it inherited, and is woken by tokens. What the other process adds, removes or
-//! changes stands on the board; a member that only the other process knows is told by its token.
+//! The kernel's part of such a set is shared; the library's part is a copy in each process. A child has no cells: it
+//! looks at the members that it inherited, and is woken by tokens. Members that another process adds, removes or
+//! changes stand on the board. A member that only another process has is reported when it gets a token.
 
 use core::sync::atomic::Ordering;
 
 use libc::{EPOLLIN, EPOLLRDNORM};
 use netchannel_abi::program::{self, SocketEntry};
 
-use super::board::{Board, Entry, Named};
-use super::edges::{Look, Seen};
+use super::board::{Board, Entry, SocketName};
+use super::edges::{Reported, Snapshot};
 use super::item::Item;
 use super::{EpollSet, State, all, flag, spares};
 use crate::descriptors::table::{self, Kind, Word};
@@ -18,10 +18,10 @@ use crate::ground::process;
 use crate::sockets::listener::wake_ups;
 use crate::sockets::{foreign, socket};
 
-/// Strangers that are told at once.
+/// Most events of other processes' members that are reported at once.
 const STRANGERS: usize = 64;
 
-/// What tells a socket from others that have its entry before or after it; 0 where none is there.
+/// Distinguishes a socket from others that have its entry before or after it; 0 where the entry is free.
 fn identity(entry: &SocketEntry) -> u64 {
     if entry.references.load(Ordering::Acquire) == 0 {
         return 0;
@@ -36,52 +36,52 @@ fn identity(entry: &SocketEntry) -> u64 {
     number | u64::from(state & 0x7f) | 0x80
 }
 
-/// What a board calls a member of this process. What other processes could not find is not named.
-pub(super) fn named(board: &Board, word: Word) -> Named {
+/// The board's name for a socket of this process; no name where other processes could not find it.
+pub(super) fn name_of(board: &Board, word: Word) -> SocketName {
     let known = matches!(word.kind(), Kind::Virtual | Kind::Listener | Kind::Kernel)
         .then(|| socket::of_word(word))
         .flatten();
     let Some(socket) = known else {
-        return Named {
+        return SocketName {
             socket: word.0,
-            ..Named::default()
+            ..SocketName::default()
         };
     };
     let identity = identity(socket.entry);
     if !socket.is_foreign() {
         let (socket, region) = (word.0, board.own);
-        return Named {
+        return SocketName {
             socket,
             identity,
             region,
         };
     }
-    let named = foreign::place(socket.entry).and_then(|(region, index)| {
+    let name = foreign::location_by_file(socket.entry).and_then(|(region, index)| {
         let word = Word::new(word.kind(), u32::try_from(index).ok()?, 0);
-        Some(Named {
+        Some(SocketName {
             socket: word.0,
             identity,
             region,
         })
     });
-    named.unwrap_or_default()
+    name.unwrap_or_default()
 }
 
-/// The entry of a member of a board, and whether it has the socket still that it had when that was added.
-fn entry_of(board: &Board, named: Named) -> Option<(&'static SocketEntry, bool)> {
-    let index = Word(named.socket).index();
-    let entry = if named.region == board.own {
+/// The entry that a member of a board names, and whether it still is the socket that was added.
+fn entry_of(board: &Board, name: SocketName) -> Option<(&'static SocketEntry, bool)> {
+    let index = Word(name.socket).index();
+    let entry = if name.region == board.own {
         socket::own_entry(index)
     } else {
-        foreign::known_entry(named.region, index)
+        foreign::known_entry(name.region, index)
     }?;
-    Some((entry, identity(entry) == named.identity))
+    Some((entry, identity(entry) == name.identity))
 }
 
-/// Before a fork: parent and child will know the members together.
+/// Before a fork: shares all sets between parent and child.
 pub fn before_fork() {
     for set in all() {
-        // Whoever adds the first virtual member later: both processes must know the inner set.
+        // Either process may add the first virtual member later: both must have the inner set.
         if !set.is_open() || set.activate().is_err() {
             continue;
         }
@@ -99,7 +99,7 @@ pub fn before_fork() {
     }
 }
 
-/// In a forked child no other thread holds a set or sleeps in one, and the cells are the parent's.
+/// In a forked child no other thread holds a set or sleeps in it, and the cells are the parent's.
 pub fn reset_in_child() {
     super::UNUSED.reset();
     spares::reset_in_child();
@@ -125,7 +125,7 @@ pub fn reset_in_child() {
 }
 
 impl EpollSet {
-    /// From now on all members stand on a board, which says also which numbers are free.
+    /// Puts all members on a board, which from now on also says which numbers are free.
     pub(super) fn share(&self, state: &mut State, board: Board) {
         state.free.clear();
         for (number, item) in (0..).zip(state.items.iter_mut()) {
@@ -136,16 +136,16 @@ impl EpollSet {
                 item.change = 1;
                 entry.describe(item.events, item.data, item.enabled);
                 if item.is_edge() && !item.fresh {
-                    entry.note_told(item.change, item.seen.arrived(), item.seen.ends());
+                    entry.note_edge(item.change, item.reported.arrived(), item.reported.ends());
                 }
-                entry.name(named(&board, item.word), item.fd);
+                entry.set_name(name_of(&board, item.word), item.fd);
             }
         }
         state.board = Some(board);
         self.shared.store(true, Ordering::Relaxed);
     }
 
-    /// The process uses a set that it shares: others look again now and then.
+    /// Registers the process as a user of a shared set: the other processes then bound their sleeps.
     #[cold]
     pub(super) fn enroll(&self) {
         if !self.enrolled.load(Ordering::Relaxed)
@@ -157,7 +157,7 @@ impl EpollSet {
         }
     }
 
-    /// Whether another process uses the set too.
+    /// Whether another process uses the set, too.
     pub(super) fn has_others(&self, state: &State) -> bool {
         self.shared.load(Ordering::Relaxed)
             && state
@@ -166,14 +166,14 @@ impl EpollSet {
                 .is_some_and(|board| board.has_others(process::number()))
     }
 
-    /// A number for a new member that no process uses.
-    pub(super) fn place_shared(state: &mut State) -> Option<u32> {
+    /// Allocates a number for a new member that no process uses.
+    pub(super) fn allocate_shared(state: &mut State) -> Option<u32> {
         let found = Self::claim_shared(state).or_else(|| {
             Self::end_lost(state);
             Self::claim_shared(state)
         });
         if found.is_none() {
-            // No room: this member is known to this process alone.
+            // No room on the board: this member is known to this process only.
             let length = state.board.as_ref().map_or(0, Board::len);
             while state.items.len() < length {
                 state.items.push(Item::dead());
@@ -209,7 +209,7 @@ impl EpollSet {
         state.board.as_ref()?.entry(number)
     }
 
-    /// Takes over what other processes did to a member. False when it is gone.
+    /// Applies the changes of other processes to a member. False when it was removed.
     pub(super) fn refresh(&'static self, state: &mut State, number: u32) -> bool {
         let Some(item) = state.items.get(number as usize).copied() else {
             return false;
@@ -240,26 +240,26 @@ impl EpollSet {
         true
     }
 
-    /// An edge is told to one of the processes that share the set.
+    /// Notes an edge that another process has reported.
     #[cold]
     fn follow_edge(state: &mut State, number: u32, change: u32) {
         let State { board, items, .. } = state;
-        let told = board
+        let reported = board
             .as_ref()
-            .and_then(|board| board.entry(number)?.told(change));
-        if let (Some((arrived, ends)), Some(item)) = (told, items.get_mut(number as usize))
+            .and_then(|board| board.entry(number)?.reported_edge(change));
+        if let (Some((arrived, ends)), Some(item)) = (reported, items.get_mut(number as usize))
             && item.word.kind() == Kind::Virtual
         {
-            let look = item.look();
+            let snapshot = item.snapshot();
             if core::mem::take(&mut item.fresh) {
-                item.seen = Seen::start(&look);
+                item.reported = Reported::start(&snapshot);
             }
-            item.seen.follow(&look, arrived, ends);
+            item.reported.follow(&snapshot, arrived, ends);
         }
     }
 
-    /// Whether this process is the one to tell its program of an edge. The others follow.
-    pub(super) fn is_first(state: &State, number: u32, look: &Look) -> bool {
+    /// Whether this process may report an edge, which only one of the processes does.
+    pub(super) fn claims_edge(state: &State, number: u32, snapshot: &Snapshot) -> bool {
         let Some(item) = state.items.get(number as usize) else {
             return false;
         };
@@ -267,11 +267,17 @@ impl EpollSet {
             return true;
         }
         Self::entry(state, item, number).is_none_or(|entry| {
-            entry.tell(item.change, item.seen.arrived(), look.arrived, look.ends())
+            entry.claim_edge(
+                item.change,
+                item.reported.arrived(),
+                snapshot.arrived,
+                snapshot.ends(),
+            )
         })
     }
 
-    /// Members that have ended without a word to the set give their numbers back: what had them was killed, or executed another program.
+    /// Frees the numbers of members that have ended without a removal: their process was killed, or executed another
+    /// program.
     fn end_lost(state: &State) {
         let Some(board) = &state.board else { return };
         for number in 0..u32::try_from(board.len()).unwrap_or(0) {
@@ -279,24 +285,24 @@ impl EpollSet {
             if known.is_none_or(|item| !item.alive)
                 && let Some(entry) = board.entry(number)
                 && let Some(life) = entry.life()
-                && let named = entry.named()
-                && named.identity != 0
-                && let Some((_, false)) = entry_of(board, named)
+                && let name = entry.name()
+                && name.identity != 0
+                && let Some((_, false)) = entry_of(board, name)
             {
                 entry.end(life);
             }
         }
     }
 
-    /// Takes up members that other processes have added, of sockets that this one has too.
-    pub(super) fn take_up(&'static self, state: &mut State) {
+    /// Adopts members that other processes have added, of sockets that this process has, too.
+    pub(super) fn adopt_added(&'static self, state: &mut State) {
         let Some(board) = &state.board else { return };
         let added = board.added();
         if added != state.added {
             state.added = added;
             let length = u32::try_from(board.len()).unwrap_or(0);
             let found: Vec<_> = (0..length)
-                .filter_map(|number| Some((number, Self::stranger(state, number)?)))
+                .filter_map(|number| Some((number, Self::unknown_member(state, number)?)))
                 .collect();
             for (number, item) in found {
                 self.adopt(state, item, number);
@@ -304,8 +310,8 @@ impl EpollSet {
         }
     }
 
-    /// A member on the board that this process does not know, if it has the socket.
-    fn stranger(state: &State, number: u32) -> Option<Item> {
+    /// The item for a member on the board that this process does not have, if it has the socket.
+    fn unknown_member(state: &State, number: u32) -> Option<Item> {
         let board = state.board.as_ref()?;
         let entry = board.entry(number)?;
         let life = entry.life()?;
@@ -313,34 +319,34 @@ impl EpollSet {
         if known.is_some_and(|item| item.alive && item.life == life) {
             return None;
         }
-        let named = entry.named();
-        if Word(named.socket).kind() != Kind::Virtual {
+        let name = entry.name();
+        if Word(name.socket).kind() != Kind::Virtual {
             return None;
         }
-        let (target, _) = entry_of(board, named).filter(|(_, same)| *same)?;
+        let (target, _) = entry_of(board, name).filter(|(_, same)| *same)?;
         let fd = entry.fd.load(Ordering::Relaxed);
         let fits = |word: Word| {
             word.kind() == Kind::Virtual
                 && socket::of_word(word).is_some_and(|known| core::ptr::eq(known.entry, target))
         };
         let own = fits(table::get(fd)).then_some(fd);
-        let through = own.or_else(|| table::find_if(|_, word| fits(word)))?;
+        let current_fd = own.or_else(|| table::find_if(|_, word| fits(word)))?;
         let change = entry.last_change();
         let events = entry.events.load(Ordering::Relaxed);
         let data = entry.data.load(Ordering::Relaxed);
         Some(Item {
-            through,
+            current_fd,
             enabled: !entry.is_spent(change),
-            // Whoever added it has put its anchor into the inner set.
+            // The process that added it has put its anchor into the inner set.
             registered: true,
             life,
             change,
-            ..Item::new(fd, table::get(through), events, data)
+            ..Item::new(fd, table::get(current_fd), events, data)
         })
     }
 
     fn adopt(&'static self, state: &mut State, item: Item, number: u32) {
-        // What this process had there has ended.
+        // The former member of this number has ended.
         self.remove(state, number, false);
         let Some(socket) = socket::of_word(item.word) else {
             return;
@@ -357,7 +363,7 @@ impl EpollSet {
         socket.with_memberships(|list| list.push(self.membership(number)));
     }
 
-    /// Tells the other processes of a change.
+    /// Publishes a change to the other processes.
     pub(super) fn publish_change(state: &mut State, number: u32) {
         let Some(item) = state.items.get(number as usize).copied() else {
             return;
@@ -369,7 +375,7 @@ impl EpollSet {
         }
     }
 
-    /// A token of a member that this process does not have: another process added it.
+    /// Notes a token of a member that this process does not have: another process added it.
     pub(super) fn note_stranger(state: &mut State, number: u32) {
         let Some(entry) = state.board.as_ref().and_then(|board| board.entry(number)) else {
             return;
@@ -387,7 +393,7 @@ impl EpollSet {
         }
     }
 
-    /// Tells of members that only other processes have. They come again while they have a token.
+    /// Reports members that only other processes have. They are reported again while they have a token.
     pub(super) fn report_strangers(
         state: &mut State,
         out: &mut [libc::epoll_event],

@@ -1,5 +1,5 @@
-//! Going to sleep in the kernel without missing anything: everybody who may bring news is told
-//! first, then all is looked at once more.
+//! Going to sleep in the kernel without missing a wake-up: the sleep is announced to all that may bring news, then all
+//! members are looked at once more.
 
 use core::sync::atomic::Ordering;
 
@@ -8,73 +8,74 @@ use netchannel_abi::link::waiter as bits;
 use netchannel_abi::program::RELAY;
 use netchannel_ring::cell;
 
-use super::{EpollSet, State, flag, inside};
+use super::{EpollSet, State, flag, inner_data};
 use crate::descriptors::table::Kind;
 use crate::ground::sys;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::listener::{sleeping, wake_ups};
 use crate::sockets::socket::{self, status};
 
-/// After a member has left, a wake-up may be on its way to it: the first sleep is bounded.
-const CAUTIOUS: i64 = 50_000_000;
-/// Where another process uses the set, it may take a token that was meant for this one.
-const TOGETHER: i64 = 10_000_000;
-/// Where an anchor brings no tokens any more.
-const BLIND: i64 = 1_000_000;
-/// Watched members that are looked at while spinning.
-const SPUN: usize = 64;
+/// Longest first sleep after a member was removed: a wake-up may be on its way to it.
+const SLEEP_AFTER_REMOVAL: i64 = 50_000_000;
+/// Longest sleep where another process uses the set, which may take a token for this process.
+const SLEEP_WHEN_SHARED: i64 = 10_000_000;
+/// Longest sleep where an anchor brings no tokens any more.
+const SLEEP_WITHOUT_TOKENS: i64 = 1_000_000;
+/// Most watched members that are looked at while spinning.
+const SPIN_LIMIT: usize = 64;
 
-/// The sets for which a thread sleeps: one and those within it.
-pub struct Asleep {
+/// The sets for which a thread sleeps: a set and the sets within it.
+pub struct SleepingSets {
     sets: Vec<&'static EpollSet>,
     /// How many of them have listeners.
     listening: usize,
 }
 
-impl Asleep {
-    /// The thread is awake.
+impl SleepingSets {
+    /// Ends the sleep.
     pub fn wake(self) {
-        self.sets.iter().for_each(|set| set.rise());
-        (0..self.listening).for_each(|_| sleeping::rise(true));
+        self.sets.iter().for_each(|set| set.end_sleep());
+        (0..self.listening).for_each(|_| sleeping::end_sleep(true));
     }
 }
 
 impl EpollSet {
-    /// Prepares to sleep in the kernel on the set's descriptor. The caller looks once more at what
-    /// it waits for before it does.
-    pub fn fall_asleep(&'static self) -> Asleep {
-        let mut asleep = Asleep {
+    /// Announces a sleep in the kernel on the set's descriptor. Before it sleeps the caller looks once more at what it
+    /// waits for.
+    pub fn announce_sleep(&'static self) -> SleepingSets {
+        let mut asleep = SleepingSets {
             sets: Vec::new(),
             listening: 0,
         };
-        self.lie_down(&mut asleep);
+        self.announce_sleep_in(&mut asleep);
         asleep
     }
 
-    /// As [`Self::fall_asleep`], for a wait. `None` when something came meanwhile. Also says
-    /// for how many nanoseconds it is safe to sleep.
-    pub(super) fn arm(&'static self) -> Option<(Asleep, i64)> {
-        let asleep = self.fall_asleep();
-        if self.peek() {
+    /// As [`Self::announce_sleep`], for a wait. `None` when there was news meanwhile. Also returns how many nanoseconds it
+    /// is safe to sleep.
+    pub(super) fn arm(&'static self) -> Option<(SleepingSets, i64)> {
+        let asleep = self.announce_sleep();
+        if self.has_news() {
             asleep.wake();
             return None;
         }
         let mut limit = i64::MAX;
         let mut news = false;
         if let Some(mut state) = self.state.lock() {
-            let (told, blind) = Self::rest(&mut state);
-            // Other threads may have queued several since the last look, while nobody slept whom they would have woken.
-            news = told | self.look_at_queues(&mut state) | self.finds_ready(&mut state);
-            if core::mem::take(&mut state.left) {
-                limit = CAUTIOUS;
+            let (news_before, untold_members) = Self::unwatch_armed(&mut state);
+            // Other threads may have queued several members since the last look, when no thread slept that they would
+            // have woken.
+            news = news_before | self.look_at_queues(&mut state) | self.has_ready(&mut state);
+            if core::mem::take(&mut state.member_left) {
+                limit = SLEEP_AFTER_REMOVAL;
             }
             if self.has_others(&state) {
-                limit = TOGETHER;
+                limit = SLEEP_WHEN_SHARED;
                 Self::watch_all(&mut state);
-            } else if blind {
-                limit = BLIND;
+            } else if untold_members {
+                limit = SLEEP_WITHOUT_TOKENS;
             }
-            limit = limit.min(Self::longest(&state));
+            limit = limit.min(Self::longest_sleep(&state));
         }
         if news {
             asleep.wake();
@@ -83,13 +84,13 @@ impl EpollSet {
         Some((asleep, limit))
     }
 
-    /// Looks into the queues that listeners of the set have together with relatives: where one of these uses the set too, it may have
-    /// been told in place of this process. True when a listener has something to tell.
+    /// Looks into the queues that listeners of the set share with relatives: where a relative uses the set, too, the
+    /// event may have gone to it. True when a listener has a connection.
     pub(super) fn look_at_queues(&self, state: &mut State) -> bool {
         if state.listeners.is_empty() {
             return false;
         }
-        // Before they are counted.
+        // Before their connections are counted.
         listener::poll_jobs();
         let mut any = false;
         for index in 0..state.listeners.as_slice().len() {
@@ -97,7 +98,7 @@ impl EpollSet {
             let Some(number) = number else { break };
             let waits = state.items.get(number as usize).is_some_and(|item| {
                 let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
-                listener.is_some_and(Listener::has_queues) && item.would_tell()
+                listener.is_some_and(Listener::has_queues) && item.would_report()
             });
             if waits {
                 state.ready.push(number);
@@ -107,11 +108,10 @@ impl EpollSet {
         any
     }
 
-    /// Members that were watched, are armed and have no news, need not be looked at: a token tells.
-    /// Says whether one has news, which came before it was armed, and whether some are left that
-    /// no token will tell of.
-    fn rest(state: &mut State) -> (bool, bool) {
-        let (mut news, mut blind) = (false, false);
+    /// Stops watching members that are armed and have no news: a token will come for them. Returns whether a member has
+    /// news from before it was armed, and whether members are left for which no token comes.
+    fn unwatch_armed(state: &mut State) -> (bool, bool) {
+        let (mut news, mut untold_members) = (false, false);
         for index in (0..state.watched.as_slice().len()).rev() {
             let number = state.watched.as_slice()[index];
             let Some(item) = state.items.get(number as usize) else {
@@ -119,26 +119,26 @@ impl EpollSet {
             };
             let Some(lane) = item.lane() else { continue };
             if !item.registered {
-                blind |= item.enabled && !lane.socket.has(status::PEER_GONE);
+                untold_members |= item.enabled && !lane.socket.has(status::PEER_GONE);
                 continue;
             }
             let armed = lane.own().waiter.load(Ordering::Relaxed) & bits::DATA != 0;
-            // Looked at after the bit was seen: the peer takes it, or we see what it did.
+            // Read after the bit was seen: the peer takes the bit, or this look sees what the peer did.
             core::sync::atomic::fence(Ordering::SeqCst);
-            let look = item.look();
-            if look.held {
+            let snapshot = item.snapshot();
+            if snapshot.held {
                 state.holding.insert(number);
             }
-            if item.is_due() && item.tells(&look) {
+            if item.is_due() && item.must_report(&snapshot) {
                 news = true;
             } else if armed {
                 state.watched.remove(number);
             }
         }
-        (news, blind)
+        (news, untold_members)
     }
 
-    /// What another process has taken the token of is found by looking only.
+    /// Watches all members again: another process may have taken their tokens.
     fn watch_all(state: &mut State) {
         for (number, item) in (0u32..).zip(&state.items) {
             if item.alive && item.cell.is_none() && item.word.kind() == Kind::Virtual {
@@ -147,7 +147,7 @@ impl EpollSet {
         }
     }
 
-    fn lie_down(&'static self, asleep: &mut Asleep) {
+    fn announce_sleep_in(&'static self, asleep: &mut SleepingSets) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         asleep.sets.push(self);
         if !self.is_active() {
@@ -159,7 +159,7 @@ impl EpollSet {
         let state = &mut *guard;
         self.arm_members(state);
         if !state.listeners.is_empty() {
-            sleeping::lie_down();
+            sleeping::begin_sleep();
             asleep.listening += 1;
         }
         let nested: Vec<_> = state
@@ -170,11 +170,11 @@ impl EpollSet {
             .collect();
         drop(guard);
         for set in nested {
-            set.lie_down(asleep);
+            set.announce_sleep_in(asleep);
         }
     }
 
-    /// Whoever brings news of a member wakes a thread that sleeps in the set.
+    /// Arms all members: news of any of them wakes a thread that sleeps in the set.
     fn arm_members(&self, state: &mut State) {
         self.register(state);
         for used in &state.cells {
@@ -200,8 +200,8 @@ impl EpollSet {
         }
     }
 
-    /// The calling thread, which is awake, has taken what was to wake one that sleeps in the set, and that one may sleep on: it is to be
-    /// woken by the next news. What comes before that is found by the caller, who looks at all members after this, or wakes a sleeper.
+    /// Called by an awake thread that has taken the wake-up of a sleeper, which may sleep on: arms the members for the
+    /// next news. Earlier news is found by the caller, who looks at all members after this call, or wakes a sleeper.
     pub(super) fn arm_in_place_of_sleepers(&self) {
         if self.sleepers.load(Ordering::SeqCst) == 0 {
             return;
@@ -213,12 +213,12 @@ impl EpollSet {
         if !state.listeners.is_empty() && wake_ups::anybody_sleeps() {
             let _ = listener::listen_for_jobs();
         }
-        // Pairs with the fence of a peer: it sees who sleeps, or what it did is seen by the caller's look.
+        // Pairs with the fence of a peer: it sees the sleeper, or the caller's look sees what it did.
         core::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Threads may sleep in the set while a member joins: its news is to wake one of them, who need not be awake before. True where one
-    /// must be woken at once.
+    /// Arms a member that joins while threads sleep in the set: its news wakes one of them. True where a thread must be
+    /// woken at once.
     pub(super) fn arm_for_sleepers(&self, state: &mut State, number: u32) -> bool {
         if self.sleepers.load(Ordering::SeqCst) == 0 {
             return true;
@@ -234,9 +234,9 @@ impl EpollSet {
             (None, Some(lane)) => lane.arm(bits::DATA),
             (None, None) => return true,
         }
-        // Pairs with the fence of the peer: it sees who sleeps, or what it did is seen here.
+        // Pairs with the fence of the peer: it sees the sleeper, or this look sees what it did.
         core::sync::atomic::fence(Ordering::SeqCst);
-        !item.registered || item.wants_room() || item.would_tell()
+        !item.registered || item.wants_room() || item.would_report()
     }
 
     /// Puts the anchors of new members into the inner set.
@@ -246,18 +246,19 @@ impl EpollSet {
             if let Some(item) = state.items.get_mut(number as usize)
                 && item.alive
             {
-                let data = inside::ITEM << 32 | u64::from(number);
+                let data = inner_data::ITEM << 32 | u64::from(number);
                 let events = flag(EPOLLIN | EPOLLRDHUP);
                 let add = libc::EPOLL_CTL_ADD;
-                let added = sys::epoll_control(inner, add, item.through, events, data);
-                // Where a process shares the set, it may have been there first.
+                let added = sys::epoll_control(inner, add, item.current_fd, events, data);
+                // A process that shares the set may have added it before.
                 item.registered = matches!(added, Ok(()) | Err(libc::EEXIST));
             }
         }
     }
 
-    /// The descriptor under which a member's anchor is in the inner set is about to be closed, and others are left: under a closed one
-    /// the kernel would not take it out again. Where several processes use the inner set, another one may need it as it is.
+    /// The descriptor under which a member's anchor is in the inner set is about to be closed, and the socket has
+    /// others: the kernel could not remove a closed one. Where several processes use the inner set, another one may
+    /// need it as it is.
     pub(super) fn register_anew(&self, state: &mut State, number: u32, former: i32) {
         if state.board.is_some() {
             return;
@@ -268,14 +269,14 @@ impl EpollSet {
         self.register(state);
     }
 
-    /// Whether members come by way of the daemon.
-    pub(super) fn reaches_far(&self) -> bool {
+    /// Whether members are connected through the daemon.
+    pub(super) fn has_remote_members(&self) -> bool {
         let far = |used: &super::CellUse| used.link.is_some_and(|link| link.listener == RELAY);
         let state = self.state.lock();
         state.is_some_and(|state| state.cells.iter().any(far))
     }
 
-    fn rise(&self) {
+    fn end_sleep(&self) {
         let others = self.sleepers.fetch_sub(1, Ordering::SeqCst) > 1;
         if !self.is_active() {
             return;
@@ -288,7 +289,7 @@ impl EpollSet {
                 continue;
             };
             if others {
-                // They must be woken for the next one.
+                // The other sleepers must be woken by the next news.
                 cell::sleep(&shared.asleep);
             } else {
                 cell::wake(&shared.asleep);
@@ -296,8 +297,8 @@ impl EpollSet {
         }
     }
 
-    /// Whether anything is there. Only looks; spun upon.
-    pub(super) fn peek(&self) -> bool {
+    /// Whether there is any news. Only looks; called while spinning.
+    pub(super) fn has_news(&self) -> bool {
         let Some(state) = self.state.lock() else {
             return false;
         };
@@ -306,17 +307,25 @@ impl EpollSet {
                 .and_then(|link| link.cell(link.role, used.cell))
                 .is_some_and(|shared| cell::any(&shared.summary))
         };
-        let tells = |number: &u32| {
+        let must_report = |number: &u32| {
             state
                 .items
                 .get(*number as usize)
-                .is_some_and(super::item::Item::would_tell)
+                .is_some_and(super::item::Item::would_report)
         };
         state.cells.iter().any(marked)
             || !state.listeners.is_empty() && self.has_jobs(&state)
-            || state.watched.as_slice().iter().take(SPUN).any(tells)
-            || state.nested.as_slice().iter().any(tells)
-            || state.holding.as_slice().iter().any(tells)
-            || state.ready.front().is_some_and(|number| tells(&number))
+            || state
+                .watched
+                .as_slice()
+                .iter()
+                .take(SPIN_LIMIT)
+                .any(must_report)
+            || state.nested.as_slice().iter().any(must_report)
+            || state.holding.as_slice().iter().any(must_report)
+            || state
+                .ready
+                .front()
+                .is_some_and(|number| must_report(&number))
     }
 }

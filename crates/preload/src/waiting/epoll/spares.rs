@@ -1,12 +1,12 @@
-//! Inner sets, and what wakes those who sleep in them, made before the program lowers its hard limit: afterwards each would take one of
-//! its numbers.
+//! Inner sets and wake-up descriptors made before the program lowers its hard limit: afterwards each would take one of
+//! the program's numbers.
 
 use super::all;
 use crate::descriptors::{attach, limits};
 use crate::ground::lock::Lock;
 use crate::ground::sys;
 
-/// For so many sets that the program makes later; others take a number, if there is one.
+/// Spares for so many sets that the program makes later; further ones take a number, if there is one.
 const MOST: usize = 4;
 
 /// Descriptors of the library.
@@ -20,11 +20,11 @@ static SPARES: Lock<Spares> = Lock::new(Spares {
     counters: Vec::new(),
 });
 
-/// The process will have no numbers to spare.
+/// Makes the spares, before the process has no numbers for the library.
 pub fn prepare() {
     for set in all().filter(|set| set.is_open()) {
         if set.activate().is_ok() {
-            let _ = set.make_kick();
+            let _ = set.make_wake_descriptor();
         }
     }
     let Some(mut spares) = SPARES.lock() else {
@@ -54,7 +54,7 @@ pub(super) fn set() -> Result<i32, i32> {
     }
 }
 
-/// What wakes those who sleep in one.
+/// An eventfd that wakes sleepers.
 ///
 /// # Errors
 /// Those of `eventfd`.
@@ -72,7 +72,7 @@ fn take(from: impl FnOnce(&mut Spares) -> Option<i32>) -> Option<i32> {
     from(&mut *SPARES.lock()?)
 }
 
-/// A descriptor of the library has moved.
+/// Notes that a descriptor of the library has a new number.
 pub(super) fn relocate(from: i32, to: i32) {
     if let Some(mut spares) = SPARES.lock() {
         let Spares { sets, counters } = &mut *spares;
@@ -84,7 +84,7 @@ pub(super) fn relocate(from: i32, to: i32) {
     }
 }
 
-/// In a forked child: they are the parent's, too, and can not serve both.
+/// In a forked child: the spares are the parent's, too, and can not serve both.
 pub(super) fn reset_in_child() {
     SPARES.reset();
     if let Some(mut spares) = SPARES.lock() {

@@ -1,10 +1,10 @@
-//! What other parts of the library tell the sets: a socket is another kind now, is closed, has
-//! changed; a link came up; the process forked.
+//! Notifications from other parts of the library: a socket has become another kind, was closed, has changed; a link was
+//! made; a descriptor of the library moves.
 
 use core::sync::atomic::Ordering;
 
 use super::item::Item;
-use super::packing::asked_of_kernel;
+use super::packing::kernel_events_of;
 use super::{EpollSet, Membership, NUMBER, State, all, by_index, flag, own_data, spares};
 use crate::descriptors::table::{self, Kind};
 use crate::ground::sys;
@@ -24,7 +24,7 @@ pub(super) fn memberships(socket: &Socket) -> Vec<Membership> {
     kept.iter().flatten().filter_map(known).collect()
 }
 
-/// The item of a membership, if it still is this socket's.
+/// The item of a membership, if it still belongs to this socket.
 pub(super) fn item_of<'a>(
     state: &'a mut State,
     member: &Membership,
@@ -35,7 +35,7 @@ pub(super) fn item_of<'a>(
     (item.alive && same).then_some(item)
 }
 
-/// What the kernel has told of once, and the library has not seen, of a socket that was the kernel's to watch.
+/// Notes one-shot events that the kernel has reported, of a socket that the kernel watched so far.
 pub fn note_spent(fd: i32, socket: &Socket) {
     for member in memberships(socket) {
         let Some(mut state) = member.set.state.lock() else {
@@ -46,14 +46,14 @@ pub fn note_spent(fd: i32, socket: &Socket) {
             && item.fd == fd
             && item.events & flag(libc::EPOLLONESHOT) != 0
         {
-            // One that waits waits for errors at least.
-            let asked = asked_of_kernel(set, fd);
+            // An enabled member has at least `EPOLLERR` in the kernel's list.
+            let asked = kernel_events_of(set, fd);
             item.enabled = asked.is_none_or(|asked| asked & flag(libc::EPOLLERR) != 0);
         }
     }
 }
 
-/// The kernel's own registrations of `fd` go before its file is replaced.
+/// Removes the kernel's own registrations of `fd` before its file is replaced.
 pub fn before_replace(fd: i32, socket: &Socket) {
     for member in memberships(socket) {
         let Some(mut state) = member.set.state.lock() else {
@@ -67,7 +67,7 @@ pub fn before_replace(fd: i32, socket: &Socket) {
     }
 }
 
-/// The socket under `fd` is another kind now: its sets treat it accordingly.
+/// Called when the socket under `fd` has become another kind: its sets treat it accordingly.
 pub fn replaced(fd: i32, socket: &Socket) {
     for member in memberships(socket) {
         let set = member.set;
@@ -88,8 +88,8 @@ pub fn replaced(fd: i32, socket: &Socket) {
             enabled: item.enabled,
             ..Item::new(fd, socket.word, item.events, item.data)
         };
-        // The place that was just left is taken again, as a rule: the membership stays true.
-        let number = EpollSet::place(&mut state);
+        // As a rule this is the number that was just freed: then the membership stays valid.
+        let number = EpollSet::allocate_item(&mut state);
         set.insert(&mut state, fresh, number);
         drop(state);
         if number != member.item {
@@ -97,18 +97,19 @@ pub fn replaced(fd: i32, socket: &Socket) {
             socket.with_memberships(|list| list.push(set.membership(number)));
         }
         if socket.word.kind() != Kind::Virtual {
-            // A listener is reported by the kernel under our data word, others under the program's.
+            // The kernel reports a listener under a data word of the library, other sockets under the program's.
             let set = set.fd.load(Ordering::Relaxed);
             let (events, data) = match (item.enabled, fresh.native) {
                 (true, true) => (item.events, item.data),
                 (enabled, native) => {
                     let events = if enabled { item.events } else { 0 };
-                    // What the kernel tells unasked of one whose one shot is spent, it tells once, and not to the program.
+                    // An event that the kernel reports unasked after the one-shot event is reported once, and not to
+                    // the program.
                     let once = if native { flag(libc::EPOLLONESHOT) } else { 0 };
                     (events | once, own_data() | u64::from(number) & NUMBER)
                 }
             };
-            // Of a socket that was virtual the kernel knows nothing yet.
+            // The kernel does not know a socket yet that was virtual.
             let known = sys::epoll_control(set, libc::EPOLL_CTL_MOD, fd, events, data);
             if known == Err(libc::ENOENT) {
                 let _ = sys::epoll_control(set, libc::EPOLL_CTL_ADD, fd, events, data);
@@ -118,8 +119,8 @@ pub fn replaced(fd: i32, socket: &Socket) {
     }
 }
 
-/// Something of the socket changed that no peer tells of, or tokens of it were taken by somebody who is not in the set of the index
-/// `except`: they may have been meant for the sets it is in.
+/// Called for a change of the socket that no peer announces, or when tokens of it were taken by a thread that is not in
+/// the set of the index `except`: they may have been meant for its other sets.
 pub fn changed(socket: &Socket, except: Option<u32>) {
     for member in memberships(socket) {
         if except != Some(member.set.index) {
@@ -141,7 +142,7 @@ fn notify(member: &Membership, socket: &Socket) {
     member.set.changed();
 }
 
-/// A descriptor of the socket is closed: sets forget it with the last one.
+/// Called when a descriptor of the socket is closed: with the last one, sets forget it.
 pub fn forget(fd: i32, socket: &Socket) {
     let members = memberships(socket);
     if members.is_empty() {
@@ -160,12 +161,12 @@ pub fn forget(fd: i32, socket: &Socket) {
         };
         match other {
             Some(other) => {
-                let (added_as, leaves) = (item.fd, item.through == fd);
+                let (added_as, leaves) = (item.fd, item.current_fd == fd);
                 let anchored = item.registered;
                 if leaves {
-                    item.through = other;
+                    item.current_fd = other;
                 }
-                // The number may come to mean another file.
+                // The number may name another file later.
                 if added_as == fd {
                     state.index.clear(fd, member.item);
                 }
@@ -174,11 +175,11 @@ pub fn forget(fd: i32, socket: &Socket) {
                 }
             }
             None => {
-                // Relatives that have the socket go on with it in the set they share.
+                // Relatives that hold the socket keep it as a member of the shared set.
                 let everywhere = socket.entry.references.load(Ordering::Acquire) <= 1;
                 member.set.remove(&mut state, member.item, everywhere);
                 drop(state);
-                // A wake-up may have gone to the socket that is no more.
+                // A wake-up may have gone to the closed socket.
                 member.set.changed();
             }
         }
@@ -188,7 +189,7 @@ pub fn forget(fd: i32, socket: &Socket) {
     }
 }
 
-/// A link came up: every loop with a listener watches it.
+/// Called for a new link: every loop with a listener watches it.
 pub fn add_link(link: &'static LinkEnd) {
     for set in all() {
         if set.is_active()
@@ -200,7 +201,7 @@ pub fn add_link(link: &'static LinkEnd) {
     }
 }
 
-/// A descriptor of the library is about to move: what the sets know by its number is told anew.
+/// A descriptor of the library is about to get a new number: registers it under that in all sets.
 pub fn relocate(from: i32, to: i32) {
     spares::relocate(from, to);
     for set in all() {
@@ -224,15 +225,17 @@ pub fn relocate(from: i32, to: i32) {
             let _ = set.inner.compare_exchange(from, to, order.0, order.1);
             continue;
         }
-        if set.kick.load(Ordering::Acquire) == from {
+        if set.wake_descriptor.load(Ordering::Acquire) == from {
             let holds = if set.detached_inner().is_some() {
                 set.fd.load(Ordering::Relaxed)
             } else {
                 inner
             };
             let _ = sys::epoll_control(holds, libc::EPOLL_CTL_DEL, from, 0, 0);
-            set.put_kick(to);
-            let _ = set.kick.compare_exchange(from, to, order.0, order.1);
+            set.register_wake_descriptor(to);
+            let _ = set
+                .wake_descriptor
+                .compare_exchange(from, to, order.0, order.1);
         } else if inner >= 0 && sys::epoll_control(inner, libc::EPOLL_CTL_DEL, from, 0, 0).is_ok() {
             set.add_channel(to, 0);
         }

@@ -1,52 +1,52 @@
-//! `epoll_wait`: virtual members first, the kernel's in turn, then a spin where it pays, then sleep.
+//! `epoll_wait`: virtual members first, the kernel's in turn, then a spin where it pays, then a sleep.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use libc::c_int;
 
-use super::{Asleep, EpollSet};
+use super::{EpollSet, SleepingSets};
 use crate::ground::{cancel, clock, real, sys};
 use crate::sockets::listener;
 use crate::waiting::{housekeeping, wait};
 
 /// How long the kernel's descriptors may wait while virtual ones keep the loop busy.
-const FAIR: u64 = 50 * clock::MICROSECOND;
-/// So often a loop that never sleeps puts its members into the inner set.
-const REGISTER: u64 = 2000 * clock::MICROSECOND;
-/// A sleep that is shorter than this would have been worth a spin.
-const SHORT: u64 = 100 * clock::MICROSECOND;
-/// So many spins are tried in vain before the loop sleeps at once.
-const TRIES: u32 = 4;
+const KERNEL_INTERVAL: u64 = 50 * clock::MICROSECOND;
+/// How often a loop that never sleeps puts its members into the inner set.
+const REGISTER_INTERVAL: u64 = 2000 * clock::MICROSECOND;
+/// A shorter sleep would have been worth a spin.
+const SHORT_SLEEP: u64 = 100 * clock::MICROSECOND;
+/// How many spins are tried in vain before the loop sleeps at once.
+const SPIN_TRIES: u32 = 4;
 
-/// Whose turn it is.
+/// Whether virtual members or the kernel's are looked at next.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// When the kernel was last looked at.
-    looked: AtomicU64,
-    /// The last look at the kernel found something.
+    /// When the kernel was last polled.
+    polled: AtomicU64,
+    /// The last poll of the kernel found something.
     found: AtomicBool,
-    /// The last wait was filled with virtual events alone.
+    /// Virtual events alone filled the last answer.
     full: AtomicBool,
-    /// Spins that may yet be tried.
+    /// Spins that may still be tried.
     tries: AtomicU32,
-    /// When new members were last put into the inner set by a loop that did not sleep.
+    /// When a loop that did not sleep last put new members into the inner set.
     registered: AtomicU64,
 }
 
 impl Turns {
     fn is_stale(&self, now: u64) -> bool {
-        now.wrapping_sub(self.looked.load(Ordering::Relaxed)) > FAIR
+        now.wrapping_sub(self.polled.load(Ordering::Relaxed)) > KERNEL_INTERVAL
     }
 
-    fn note_look(&self, found: bool) {
-        self.looked.store(clock::now(), Ordering::Relaxed);
+    fn note_poll(&self, found: bool) {
+        self.polled.store(clock::now(), Ordering::Relaxed);
         if self.found.load(Ordering::Relaxed) != found {
             self.found.store(found, Ordering::Relaxed);
         }
     }
 
-    /// Whether the kernel must be asked first: virtual members alone filled the last answer.
-    fn is_kernels(&self) -> bool {
+    /// Whether the kernel must be polled first: virtual members alone filled the last answer.
+    fn is_kernel_first(&self) -> bool {
         self.full.load(Ordering::Relaxed)
             && (self.found.load(Ordering::Relaxed) || self.is_stale(clock::now()))
     }
@@ -59,7 +59,7 @@ impl Turns {
 }
 
 impl EpollSet {
-    /// `epoll_pwait` in all its forms; `timeout` in nanoseconds, negative for ever.
+    /// `epoll_pwait` in all its forms; `timeout` in nanoseconds, negative is forever.
     ///
     /// # Errors
     /// As `epoll_wait`.
@@ -70,7 +70,7 @@ impl EpollSet {
         mask: *const libc::sigset_t,
     ) -> Result<usize, i32> {
         cancel::point();
-        listener::rest_unwatched();
+        listener::settle_unwatched();
         if self.shared.load(Ordering::Relaxed) {
             self.enroll();
         }
@@ -82,8 +82,8 @@ impl EpollSet {
                     None => continue,
                 }
             }
-            if self.turns.is_kernels() {
-                let (seen, _) = self.look_at_kernel(out, 0)?;
+            if self.turns.is_kernel_first() {
+                let (seen, _) = self.poll_kernel(out, 0)?;
                 if seen > 0 {
                     self.turns.note_full(false);
                     let rest = self.collect(out, seen);
@@ -93,18 +93,18 @@ impl EpollSet {
             let count = self.collect(out, 0);
             self.turns.note_full(count == out.len());
             if count > 0 {
-                return Ok(count + self.add_kernel(out, count));
+                return Ok(count + self.append_kernel_events(out, count));
             }
             if timeout == 0 {
-                return self.look_once(out);
+                return self.poll_once(out);
             }
             let left = deadline.left();
             if left == 0 {
-                return self.look_once(out);
+                return self.poll_once(out);
             }
             if self.turns.tries.load(Ordering::Relaxed) > 0 {
                 if self.turns.is_stale(clock::now()) {
-                    let (seen, ours) = self.look_at_kernel(out, 0)?;
+                    let (seen, ours) = self.poll_kernel(out, 0)?;
                     if seen > 0 {
                         return Ok(seen);
                     }
@@ -112,8 +112,8 @@ impl EpollSet {
                         continue;
                     }
                 }
-                if wait::look(self.reaches_far(), || self.peek()) {
-                    self.turns.tries.store(TRIES, Ordering::Relaxed);
+                if wait::spin_for(self.has_remote_members(), || self.has_news()) {
+                    self.turns.tries.store(SPIN_TRIES, Ordering::Relaxed);
                     continue;
                 }
                 self.turns.tries.fetch_sub(1, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl EpollSet {
             if let Some(count) = self.sleep(out, left, mask)? {
                 return Ok(count);
             }
-            if self.strange.swap(false, Ordering::Relaxed) {
+            if self.reported_stranger.swap(false, Ordering::Relaxed) {
                 const PAUSE: i64 = 1_000_000;
                 let pause = if left < 0 { PAUSE } else { left.min(PAUSE) };
                 sys::poll(&mut [], pause, mask)?;
@@ -129,7 +129,7 @@ impl EpollSet {
         }
     }
 
-    /// A set that only the kernel knows members of, until somebody adds another.
+    /// Waits on a set of which only the kernel has members, until another kind of member is added.
     fn wait_inactive(
         &'static self,
         out: &mut [libc::epoll_event],
@@ -143,7 +143,7 @@ impl EpollSet {
         } else {
             self.sleepers.fetch_add(1, Ordering::SeqCst);
             if self.is_active() {
-                // Added since: there is more to look at.
+                // Added since: there are more members to look at.
                 self.sleepers.fetch_sub(1, Ordering::SeqCst);
                 return Ok(None);
             }
@@ -151,39 +151,39 @@ impl EpollSet {
                 let undo = || {
                     self.sleepers.fetch_sub(1, Ordering::SeqCst);
                 };
-                // One sleeper too many only costs a kick.
+                // One sleeper too many only costs a needless wake-up.
                 cancel::guarded_lightly(undo, || kernel_wait(fd, out, left, mask))
             };
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
             got
         };
         let count = got?;
-        let kept = self.sift(out, 0, count);
+        let kept = self.filter_own(out, 0, count);
         Ok((kept > 0 || count == 0).then_some(kept))
     }
 
-    /// What the kernel has now, behind the first `have` events; and whether news of ours was among
-    /// it.
-    fn look_at_kernel(
+    /// Polls the kernel into `out`, behind the first `have` events. Also returns whether there was news of the
+    /// library's own members.
+    fn poll_kernel(
         &'static self,
         out: &mut [libc::epoll_event],
         have: usize,
     ) -> Result<(usize, bool), i32> {
-        self.register_old();
+        self.register_if_due();
         let ours = self.detached_inner().is_some() && self.take_inner();
         let fd = self.fd.load(Ordering::Relaxed);
         let seen = kernel_wait(fd, &mut out[have..], 0, core::ptr::null())?;
-        let kept = self.sift(out, have, seen);
-        self.turns.note_look(kept > 0);
+        let kept = self.filter_own(out, have, seen);
+        self.turns.note_poll(kept > 0);
         Ok((kept, kept < seen || ours))
     }
 
-    /// A loop that never sleeps must learn of peers that were killed too: members that stay are
-    /// put into the inner set all the same, those that come and go are spared the calls.
-    fn register_old(&self) {
+    /// Puts members that stay into the inner set, now and then: a loop that never sleeps must notice killed peers, too.
+    /// Short-lived members are spared the system calls.
+    fn register_if_due(&self) {
         let now = clock::now();
         let last = self.turns.registered.load(Ordering::Relaxed);
-        if now.wrapping_sub(last) > REGISTER {
+        if now.wrapping_sub(last) > REGISTER_INTERVAL {
             self.turns.registered.store(now, Ordering::Relaxed);
             if let Some(mut state) = self.state.lock() {
                 self.register(&mut state);
@@ -191,9 +191,9 @@ impl EpollSet {
         }
     }
 
-    /// The answer of a wait that does not wait.
-    fn look_once(&'static self, out: &mut [libc::epoll_event]) -> Result<usize, i32> {
-        let (seen, ours) = self.look_at_kernel(out, 0)?;
+    /// The answer of a wait with a timeout of zero.
+    fn poll_once(&'static self, out: &mut [libc::epoll_event]) -> Result<usize, i32> {
+        let (seen, ours) = self.poll_kernel(out, 0)?;
         let waits = || {
             let state = self.state.lock();
             state.is_some_and(|mut state| self.look_at_queues(&mut state))
@@ -202,28 +202,28 @@ impl EpollSet {
             return Ok(seen + self.collect(out, seen));
         }
         if ours {
-            // What was taken and has no room is for the others.
+            // Events that were taken and found no room are for the other sleepers.
             self.wake();
         }
         Ok(seen)
     }
 
-    /// Adds what the kernel's descriptors have to virtual events, every now and then.
-    fn add_kernel(&'static self, out: &mut [libc::epoll_event], count: usize) -> usize {
-        // What the kernel had at the last look it may have still.
+    /// Adds the kernel's events to virtual ones, every now and then.
+    fn append_kernel_events(&'static self, out: &mut [libc::epoll_event], count: usize) -> usize {
+        // The kernel may still have what it had at the last poll.
         let has_some = || self.turns.found.load(Ordering::Relaxed);
         if count == out.len() || !(has_some() || self.turns.is_stale(clock::now())) {
             return 0;
         }
-        let Ok((kept, ours)) = self.look_at_kernel(out, count) else {
+        let Ok((kept, ours)) = self.poll_kernel(out, count) else {
             return 0;
         };
         if !ours {
             return kept;
         }
         let listeners = self.collect_listeners(out, count + kept, count);
-        if self.sleepers.load(Ordering::Relaxed) > 0 && self.peek() {
-            // What came since this look began is for the others.
+        if self.sleepers.load(Ordering::Relaxed) > 0 && self.has_news() {
+            // News since this look began is for the other sleepers.
             self.wake();
         }
         kept + listeners
@@ -237,11 +237,11 @@ impl EpollSet {
         mask: *const libc::sigset_t,
     ) -> Result<Option<usize>, i32> {
         let Some((asleep, safe)) = self.arm() else {
-            self.turns.tries.store(TRIES, Ordering::Relaxed);
+            self.turns.tries.store(SPIN_TRIES, Ordering::Relaxed);
             return Ok(None);
         };
         if housekeeping::are_due() {
-            // Found on the way to sleep: who looks again carries it on.
+            // Found on the way to sleep: the next pass carries it on.
             asleep.wake();
             return Ok(None);
         }
@@ -265,31 +265,31 @@ impl EpollSet {
             self.take_inner();
             seen = kernel_wait(fd, out, 0, core::ptr::null())?;
         }
-        let kept = self.sift(out, 0, seen);
-        self.turns.note_look(kept > 0);
+        let kept = self.filter_own(out, 0, seen);
+        self.turns.note_poll(kept > 0);
         if seen > kept {
             wait::learn(began);
-            if clock::now().wrapping_sub(began) < SHORT {
-                self.turns.tries.store(TRIES, Ordering::Relaxed);
+            if clock::now().wrapping_sub(began) < SHORT_SLEEP {
+                self.turns.tries.store(SPIN_TRIES, Ordering::Relaxed);
             }
         }
         if kept > 0 {
             let rest = self.collect(out, kept);
             return Ok(Some(kept + rest));
         }
-        // Nothing came in the whole time: one look more, for what needs no token.
+        // No event in the whole time: one more look, for news without a token.
         Ok(None)
     }
 }
 
-/// The thread is awake, or will never be.
-fn wake(asleep: &mut Option<Asleep>) {
+/// Ends the sleep, also when the thread is cancelled.
+fn wake(asleep: &mut Option<SleepingSets>) {
     if let Some(asleep) = asleep.take() {
         asleep.wake();
     }
 }
 
-/// When a wait ends. The clock is not asked before the first time that nothing is there.
+/// When a wait ends. The clock is read only once the wait has found nothing.
 struct Deadline {
     timeout: i64,
     start: u64,
@@ -300,7 +300,7 @@ impl Deadline {
         Self { timeout, start: 0 }
     }
 
-    /// Nanoseconds that are left, negative for ever.
+    /// Nanoseconds that are left, negative is forever.
     fn left(&mut self) -> i64 {
         if self.timeout <= 0 {
             return self.timeout;
@@ -324,7 +324,7 @@ fn kernel_wait(
     if timeout == 0 {
         return sys::epoll_take(fd, out);
     }
-    // Whole milliseconds go through epoll_pwait, which every kernel has.
+    // Whole milliseconds use `epoll_pwait`, which every kernel has.
     // SAFETY: the slice is the caller's; the mask is null or the caller's valid set.
     let got = unsafe {
         if timeout < 0 || timeout % 1_000_000 == 0 {

@@ -1,4 +1,4 @@
-//! The entries of one call, and what of their events ends it.
+//! The entries of one call, and which of their events end it.
 
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
@@ -8,48 +8,48 @@ use libc::{POLLIN, pollfd};
 /// More entries than this lie on the heap.
 pub const MANY: usize = 64;
 
-/// An entry the kernel passes over.
+/// An entry that the kernel ignores.
 pub(super) const UNUSED: pollfd = pollfd {
     fd: -1,
     events: 0,
     revents: 0,
 };
 
-/// A private copy of the entries of a call: the program's memory may be bad, or for reading only.
+/// A private copy of the entries of a call: the program's memory may be invalid or read-only.
 pub struct Entries {
-    /// The first `count` are there, unless there are `many`.
+    /// The first `count` are initialised, unless there are `many`.
     few: [MaybeUninit<pollfd>; MANY],
     pub(super) many: Vec<pollfd>,
     pub(super) count: usize,
-    /// How a call looks at what they show.
-    pub(super) counting: Counting,
+    /// Which events count for the call.
+    pub(super) filter: EventFilter,
 }
 
-/// What of a descriptor's events ends a call.
+/// Which events of a descriptor end a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Counting {
-    /// All that was asked for, and errors and ends.
+pub enum EventFilter {
+    /// All events that were asked for, errors and hang-ups.
     Poll,
-    /// Only what counts in a set of `select` that it is in.
+    /// Only those that count in a set of `select` that has the descriptor.
     Select,
 }
 
-/// What the three sets of a `select` ask for: to read, to write, what is exceptional.
+/// The events that the three sets of a `select` ask for: readable, writable, exceptional.
 pub const ASKED: [i16; 3] = [
     POLLIN | libc::POLLRDNORM,
     libc::POLLOUT | libc::POLLWRNORM,
     libc::POLLPRI,
 ];
 
-/// What of an answer counts in the three sets.
+/// The events that count in each of the three sets.
 pub const COUNTS: [i16; 3] = [
     POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
     libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
     libc::POLLPRI,
 ];
 
-impl Counting {
-    /// Of what shows, what is told where `asked` is asked for.
+impl EventFilter {
+    /// Of the events `shown`, those that are reported where `asked` was asked for.
     pub(super) fn of(self, shown: i16, asked: i16) -> i16 {
         if self == Self::Poll {
             return shown;
@@ -61,18 +61,18 @@ impl Counting {
 }
 
 impl Entries {
-    /// None. It is filled where it stays: moved, it would be copied.
+    /// An empty list. It is filled in place: moving it would copy it.
     #[inline]
-    pub const fn new(counting: Counting) -> Self {
+    pub const fn new(filter: EventFilter) -> Self {
         Self {
             few: [const { MaybeUninit::uninit() }; MANY],
             many: Vec::new(),
             count: 0,
-            counting,
+            filter,
         }
     }
 
-    /// Makes it `count` entries that the kernel would pass over.
+    /// Resizes the list to `count` entries that the kernel ignores.
     #[inline]
     pub fn make(&mut self, count: usize) -> &mut [pollfd] {
         self.count = count;

@@ -1,10 +1,10 @@
-//! `poll` and `select` over descriptors of which some are virtual.
+//! `poll` and `select` over descriptors some of which are virtual.
 //!
-//! Virtual ones are looked at in shared memory; to sleep, their anchors (and for listeners the
-//! descriptors on which virtual connections announce themselves) take part in one kernel `poll`.
+//! Virtual ones are looked at in shared memory. To sleep, the call polls their anchors in the kernel, and for listeners
+//! the descriptors on which virtual connections are announced.
 
 mod entries;
-mod keeping;
+mod holds;
 mod replacement;
 mod watches;
 
@@ -18,14 +18,14 @@ use crate::ground::{cancel, clock, sys};
 use crate::sockets::listener;
 use crate::sockets::listener::{sleeping, wake_ups};
 use crate::sockets::socket::Socket;
-use crate::waiting::epoll::Asleep;
+use crate::waiting::epoll::SleepingSets;
 use crate::waiting::{epoll, housekeeping, signals, wait};
 
 use entries::UNUSED;
-pub use entries::{ASKED, COUNTS, Counting, Entries, MANY};
-use keeping::{keep, let_go};
+pub use entries::{ASKED, COUNTS, Entries, EventFilter, MANY};
+use holds::{hold, release};
 pub use replacement::{begin_replacement, end_replacement, reset_in_child};
-use watches::{Watch, user_events, watch};
+use watches::{Watch, resolve, user_events};
 
 /// Whether the descriptor is virtual, a listener, or a set.
 pub fn concerns(fd: i32) -> bool {
@@ -46,7 +46,7 @@ struct Lists {
     kernel: Vec<pollfd>,
 }
 
-/// `ppoll`; `timeout` in nanoseconds, negative for ever. Fills `revents` and counts them.
+/// `ppoll`; `timeout` in nanoseconds, negative is forever. Fills `revents` and counts them.
 ///
 /// # Errors
 /// As `ppoll`.
@@ -56,13 +56,13 @@ pub fn poll(
     mask: *const libc::sigset_t,
 ) -> Result<usize, i32> {
     cancel::point();
-    let manner = Manner {
+    let options = CallOptions {
         loops: true,
-        counting: entries.counting,
+        filter: entries.filter,
     };
     match entries.count {
-        0..=FEW => poll_few::<FEW>(entries, timeout, mask, manner),
-        MORE..=MANY => poll_few::<MANY>(entries, timeout, mask, manner),
+        0..=FEW => poll_few::<FEW>(entries, timeout, mask, options),
+        MORE..=MANY => poll_few::<MANY>(entries, timeout, mask, options),
         length => {
             let lists = Box::into_raw(Box::new(Lists {
                 set: core::mem::take(&mut entries.many),
@@ -82,20 +82,20 @@ pub fn poll(
                 watches,
                 kernel,
                 lists,
-                manner,
+                options,
                 kept: Vec::new(),
             };
             let polled = call.run(timeout, mask);
             drop(call);
-            // SAFETY: made above, and nobody uses it any more.
+            // SAFETY: made above, and not used any more.
             entries.many = unsafe { Box::from_raw(lists) }.set;
             polled
         }
     }
 }
 
-/// As [`poll`], for an `accept` that waits: whatever the numbers name afterwards, it goes on with
-/// what they named at first, and nobody is promised that the caller looks again soon.
+/// As [`poll`], for a blocking `accept`: whatever the numbers name later, it continues with the listener that they
+/// named first. Nothing follows about when the caller looks again.
 ///
 /// # Errors
 /// As `ppoll`.
@@ -104,41 +104,41 @@ pub fn wait_for_connection(
     timeout: i64,
     mask: *const libc::sigset_t,
 ) -> Result<usize, i32> {
-    let manner = Manner {
+    let options = CallOptions {
         loops: false,
-        counting: Counting::Poll,
+        filter: EventFilter::Poll,
     };
-    poll_few::<FEW>(set, timeout, mask, manner)
+    poll_few::<FEW>(set, timeout, mask, options)
 }
 
-/// What a call is.
+/// The kind of a call.
 #[derive(Clone, Copy)]
-struct Manner {
-    /// The program's own poll, which it calls again soon; not an accept that waits.
+struct CallOptions {
+    /// The program's own poll, which it repeats soon; not a blocking accept.
     loops: bool,
-    counting: Counting,
+    filter: EventFilter,
 }
 
-/// How long to sleep before another look at what the kernel can not be asked about, in nanoseconds.
+/// Nanoseconds to sleep before another look where the kernel can not be polled.
 const IDLE: i64 = 10_000_000;
 
-/// One call and what it works on.
+/// One call and its lists.
 struct Call<'a> {
-    /// It has slept: what is closed by now was open when it began.
+    /// It has slept: a descriptor that is closed by now was open when the call began.
     slept: bool,
     set: &'a mut [pollfd],
     watches: &'a mut [Watch],
     kernel: &'a mut [pollfd],
     /// Freed when the thread is cancelled; null where nothing is to be freed.
     lists: *mut Lists,
-    manner: Manner,
-    /// Sockets whose numbers were given to other files while it slept: it keeps them until it returns.
+    options: CallOptions,
+    /// Sockets whose numbers were given to other files during the sleep: held until the call returns.
     kept: Vec<Socket>,
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.kept.iter().for_each(let_go);
+        self.kept.iter().for_each(release);
     }
 }
 
@@ -146,7 +146,7 @@ fn poll_few<const MOST: usize>(
     set: &mut [pollfd],
     timeout: i64,
     mask: *const libc::sigset_t,
-    manner: Manner,
+    options: CallOptions,
 ) -> Result<usize, i32> {
     let mut watches = [Watch::Kernel; MOST];
     let mut kernel = [UNUSED; MOST];
@@ -157,14 +157,14 @@ fn poll_few<const MOST: usize>(
         watches: &mut watches[..length],
         kernel: &mut kernel[..length],
         lists: core::ptr::null_mut(),
-        manner,
+        options,
         kept: Vec::new(),
     };
     call.run(timeout, mask)
 }
 
-/// The answer of a call. Where it is that nothing is ready, a signal that only the mask kept away ends it.
-fn told(count: usize, mask: *const libc::sigset_t) -> Result<usize, i32> {
+/// The answer of a call. Where nothing is ready, a signal that only the mask kept pending ends it.
+fn answer(count: usize, mask: *const libc::sigset_t) -> Result<usize, i32> {
     if count == 0 && !mask.is_null() {
         sys::poll(&mut [], 0, mask)?;
     }
@@ -176,62 +176,63 @@ impl Call<'_> {
         self.watch_all();
         let mut start = 0;
         loop {
-            let mut count = self.look()?;
+            let mut count = self.poll_now()?;
             let closed = count > 0 && !self.kept.is_empty();
-            if (housekeeping::carry() || closed) && self.manner.loops {
+            if (housekeeping::carry() || closed) && self.options.loops {
                 self.watch_again();
-                count = self.look()?;
+                count = self.poll_now()?;
             }
             let first = timeout >= 0 && start == 0;
             if (count > 0 || first) && self.take_offers() {
-                count = self.look()?;
+                count = self.poll_now()?;
             }
             if count > 0 || timeout == 0 {
-                return told(count, mask);
+                return answer(count, mask);
             }
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
             }
-            if wait::spin(|| self.any()) {
+            if wait::spin(|| self.has_events()) {
                 continue;
             }
             let left = clock::remaining(timeout, start);
             if left == 0 {
                 self.take_offers();
-                return told(self.look()?, mask);
+                return answer(self.poll_now()?, mask);
             }
             self.sleep(left, mask)?;
             self.slept = true;
             replacement::wait();
-            // Another thread may have put other files under the numbers meanwhile; an accept goes on
-            // with the listener it began with.
-            if self.manner.loops {
+            // Another thread may have given the numbers to other files meanwhile; an accept continues with its first
+            // listener.
+            if self.options.loops {
                 self.watch_again();
             }
         }
     }
 
-    /// Whether the library has something to tell.
-    fn any(&self) -> bool {
+    /// Whether a virtual descriptor is ready.
+    fn has_events(&self) -> bool {
         let mut all = self.set.iter().zip(self.watches.iter());
-        all.any(|(entry, watch)| self.told(watch, entry.events) != 0)
+        all.any(|(entry, watch)| self.reported_events(watch, entry.events) != 0)
     }
 
-    /// For how long what has come may be held back, of which nobody tells.
-    fn held_for(&self) -> Option<i64> {
+    /// Nanoseconds until the next hold of bytes expires, for which no token comes.
+    fn hold_remaining(&self) -> Option<i64> {
         let times = self.watches.iter().filter_map(|watch| match watch {
-            Watch::Lane(lane) => lane.held_for(),
-            Watch::Set(set) => set.held_for(),
+            Watch::Lane(lane) => lane.hold_remaining(),
+            Watch::Set(set) => set.hold_remaining(),
             _ => None,
         });
         times.min()
     }
 
-    fn told(&self, watch: &Watch, asked: i16) -> i16 {
-        self.manner.counting.of(user_events(watch, asked), asked)
+    fn reported_events(&self, watch: &Watch, asked: i16) -> i16 {
+        self.options.filter.of(user_events(watch, asked), asked)
     }
 
-    /// Who does not sleep hears here of the first connection of another program. Whether any came.
+    /// Takes offers of the daemon: a call that does not sleep finds the first connection of another program here.
+    /// Whether any came.
     fn take_offers(&self) -> bool {
         let all = self.watches.iter().zip(self.set.iter());
         let listeners = all.filter_map(|(watch, entry)| match watch {
@@ -245,38 +246,38 @@ impl Call<'_> {
         any
     }
 
-    /// Finds out what the numbers name.
+    /// Resolves what the numbers name.
     fn watch_all(&mut self) {
         for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
-            *place = watch(entry.fd, !self.manner.loops);
+            *place = resolve(entry.fd, !self.options.loops);
         }
     }
 
-    /// As [`Self::watch_all`], but a listener that was closed meanwhile is watched on until something comes: it is no news to the kernel's
-    /// poll that its number is another's.
+    /// As [`Self::watch_all`], but a listener that was closed meanwhile is watched until it has an event: the kernel's
+    /// poll does not notice either that its number names another file.
     #[inline(never)]
     fn watch_again(&mut self) {
         for (place, entry) in self.watches.iter_mut().zip(self.set.iter()) {
-            let number = place.number(entry.fd);
+            let number = place.kernel_number(entry.fd);
             if number == entry.fd
                 || user_events(place, entry.events) != 0
                 || epoll::is_readable(number)
             {
-                *place = watch(entry.fd, !self.manner.loops);
+                *place = resolve(entry.fd, !self.options.loops);
             }
         }
     }
 
-    /// What is ready now.
-    fn look(&mut self) -> Result<usize, i32> {
-        let counting = self.manner.counting;
+    /// The descriptors that are ready now.
+    fn poll_now(&mut self) -> Result<usize, i32> {
+        let filter = self.options.filter;
         let mut ask = false;
-        // A program that never sleeps must learn of peers that were killed too.
+        // A program that never sleeps must notice killed peers, too.
         let stale = peers_are_stale();
         for watch in self.watches.iter() {
             if let Watch::Set(set) = watch {
-                // What the kernel then says of it is about its own members. What it takes from the daemon the listeners have, which are
-                // asked after it.
+                // So the kernel's answer on the set is about its own members. Connections that this takes from the
+                // daemon go to the listeners, which are asked after it.
                 set.drain();
             }
         }
@@ -286,11 +287,11 @@ impl Call<'_> {
             .zip(self.watches.iter())
             .zip(self.kernel.iter_mut())
         {
-            entry.revents = counting.of(user_events(watch, entry.events), entry.events);
+            entry.revents = filter.of(user_events(watch, entry.events), entry.events);
             *copy = UNUSED;
             let lane = matches!(watch, Watch::Lane(_));
             if entry.fd >= 0 && (!lane || stale) {
-                copy.fd = watch.number(entry.fd);
+                copy.fd = watch.kernel_number(entry.fd);
                 copy.events = if lane { 0 } else { entry.events };
                 ask = true;
             }
@@ -309,20 +310,20 @@ impl Call<'_> {
                 Watch::Lane(lane) if seen.revents != 0 => {
                     lane.peer_ended();
                     let shown = user_events(watch, entry.events);
-                    entry.revents = counting.of(shown, entry.events);
+                    entry.revents = filter.of(shown, entry.events);
                 }
-                Watch::Lane(lane) if entry.revents != 0 => lane.note_told(),
+                Watch::Lane(lane) if entry.revents != 0 => lane.note_reported(),
                 Watch::Lane(_) => {}
                 Watch::Listener(socket, _) if seen.revents != 0 => {
                     if let Some(listener) = socket.listener() {
-                        listener.kernel_tells();
+                        listener.note_kernel_report();
                     }
-                    entry.revents |= counting.of(seen.revents, entry.events);
+                    entry.revents |= filter.of(seen.revents, entry.events);
                 }
-                _ => entry.revents |= counting.of(seen.revents, entry.events),
+                _ => entry.revents |= filter.of(seen.revents, entry.events),
             }
-            if self.slept && counting == Counting::Select && entry.revents & libc::POLLNVAL != 0 {
-                // To a select that has waited it is ready for everything.
+            if self.slept && filter == EventFilter::Select && entry.revents & libc::POLLNVAL != 0 {
+                // After a sleep a closed descriptor is ready for everything in `select`.
                 entry.revents = entry.events;
             }
             count += usize::from(entry.revents != 0);
@@ -330,32 +331,37 @@ impl Call<'_> {
         Ok(count)
     }
 
-    /// Sleeps once in the kernel, on everything that may bring news.
+    /// Sleeps once in the kernel, on all descriptors that may bring news.
     fn sleep(&mut self, mut left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
         let mut asleep = arm(self.set, self.watches);
-        // Before the last look: a time that comes after it ends the sleep, one that came before is seen.
-        if let Some(held) = self.held_for() {
+        // Before the last look: a hold that expires after it bounds the sleep, and an expired one is seen by it.
+        if let Some(held) = self.hold_remaining() {
             left = if left < 0 { held } else { left.min(held) };
         }
-        if self.any() || housekeeping::are_due() {
-            disarm(self.watches, &mut asleep, self.manner.loops, &mut self.kept);
+        if self.has_events() || housekeeping::are_due() {
+            disarm(
+                self.watches,
+                &mut asleep,
+                self.options.loops,
+                &mut self.kept,
+            );
             return Ok(());
         }
         let (set, watches, lists) = (&*self.set, &*self.watches, self.lists);
-        let Manner { loops, counting } = self.manner;
+        let CallOptions { loops, filter } = self.options;
         for ((copy, entry), watch) in self.kernel.iter_mut().zip(set).zip(watches) {
-            // What shows and does not count the kernel would tell again and again.
-            let idle = copy.revents & !counting.of(copy.revents, entry.events) != 0;
+            // The kernel would return at once, again and again, for events that do not count.
+            let idle = copy.revents & !filter.of(copy.revents, entry.events) != 0;
             *copy = *entry;
-            copy.fd = watch.number(entry.fd);
+            copy.fd = watch.kernel_number(entry.fd);
             if idle {
                 copy.fd = -1;
                 left = if left < 0 { IDLE } else { left.min(IDLE) };
             }
             if let Watch::Lane(lane) = watch {
                 copy.events = POLLIN;
-                if let Some(pause) = lane.pause() {
-                    // The kernel would tell its end again and again.
+                if let Some(pause) = lane.poll_interval() {
+                    // The kernel would return at once, again and again, for the hang-up.
                     copy.fd = -1;
                     left = if left < 0 { pause } else { left.min(pause) };
                 }
@@ -384,10 +390,10 @@ impl Call<'_> {
         let undo = || {
             let mut last = Vec::new();
             disarm(watches, &mut asleep, loops, &mut last);
-            last.iter().for_each(let_go);
+            last.iter().for_each(release);
             // SAFETY: the thread was cancelled in its sleep and never uses them again.
             unsafe {
-                core::mem::take(&mut *kept).iter().for_each(let_go);
+                core::mem::take(&mut *kept).iter().for_each(release);
                 core::ptr::drop_in_place(heap);
                 if !lists.is_null() {
                     drop(Box::from_raw(lists));
@@ -402,7 +408,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether the calling thread has not asked the kernel for the ends of its peers for a while.
+/// Whether the calling thread has not asked the kernel for hang-ups of its peers for a while.
 fn peers_are_stale() -> bool {
     let now = clock::now();
     let stale = now.wrapping_sub(LAST_ASKED.get()) > 500 * clock::MICROSECOND;
@@ -416,7 +422,8 @@ thread_local! {
     static LAST_ASKED: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 
-/// Where virtual connections announce themselves to who asks for them: to others one that waits would be told again and again.
+/// The descriptors on which virtual connections are announced, for entries that ask for them: to other entries a
+/// waiting connection would be reported again and again.
 fn wake_descriptors(set: &[pollfd], watches: &[Watch]) -> Vec<i32> {
     let mut list = Vec::new();
     let asks = |entry: &pollfd| entry.events & (POLLIN | libc::POLLRDNORM) != 0;
@@ -439,16 +446,16 @@ fn wake_descriptors(set: &[pollfd], watches: &[Watch]) -> Vec<i32> {
     list
 }
 
-fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
+fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<SleepingSets> {
     let (mut listeners, mut lanes) = (false, false);
     let mut asleep = Vec::new();
     for (entry, watch) in set.iter().zip(watches) {
         match watch {
             Watch::Lane(lane) => {
                 lanes = true;
-                keep(&lane.socket);
+                hold(&lane.socket);
                 let out = entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
-                lane.lie_down_in_poll(if out {
+                lane.begin_poll_sleep(if out {
                     bits::DATA | bits::SPACE
                 } else {
                     bits::DATA
@@ -456,12 +463,12 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
             }
             Watch::Listener(socket, _) => {
                 listeners = true;
-                keep(socket);
+                hold(socket);
                 if let Some(listener) = socket.listener() {
-                    listener.wake_ups.listen();
+                    listener.wake_ups.begin_sleep();
                 }
             }
-            Watch::Set(set) => asleep.push(set.fall_asleep()),
+            Watch::Set(set) => asleep.push(set.announce_sleep()),
             Watch::Kernel => {}
         }
     }
@@ -469,44 +476,47 @@ fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<Asleep> {
         if lanes {
             wake_ups::note_serving();
         }
-        sleeping::lie_down();
+        sleeping::begin_sleep();
     }
     asleep
 }
 
-fn disarm(watches: &[Watch], asleep: &mut Vec<Asleep>, loops: bool, kept: &mut Vec<Socket>) {
+fn disarm(watches: &[Watch], asleep: &mut Vec<SleepingSets>, loops: bool, kept: &mut Vec<Socket>) {
     let mut listeners = false;
     let replaced = replacement::is_under_way();
     for watch in watches {
         match watch {
             Watch::Lane(lane) => {
                 if replaced {
-                    // Before the count that the replacement waits for.
+                    // Before the count is changed that the replacement waits for.
                     kept.push(lane.socket);
                 }
-                lane.rise_in_poll(bits::DATA | bits::SPACE);
+                lane.end_poll_sleep(bits::DATA | bits::SPACE);
                 if !replaced {
-                    let_go(&lane.socket);
+                    release(&lane.socket);
                 }
             }
             Watch::Listener(socket, _) => {
                 listeners = true;
                 if let Some(listener) = socket.listener() {
-                    listener.wake_ups.leave();
+                    listener.wake_ups.end_sleep();
                 }
                 if socket.local.orphan.load(Ordering::Acquire) > 0 {
-                    // Until the call returns: a message of the daemon may have woken it, and no connection yet.
+                    // Until the call returns: it may have been woken by a message of the daemon, without a connection
+                    // yet.
                     kept.push(*socket);
                 } else {
-                    let_go(socket);
+                    release(socket);
                 }
             }
             Watch::Set(_) | Watch::Kernel => {}
         }
     }
-    core::mem::take(asleep).into_iter().for_each(Asleep::wake);
+    core::mem::take(asleep)
+        .into_iter()
+        .for_each(SleepingSets::wake);
     if listeners {
-        sleeping::rise(loops);
+        sleeping::end_sleep(loops);
     }
 }
 

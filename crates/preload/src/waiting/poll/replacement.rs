@@ -1,4 +1,4 @@
-//! Numbers that are given other files while threads sleep on them in poll.
+//! Numbers that are given to other files while threads sleep on them in poll.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,17 +7,17 @@ use crate::ground::{clock, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket;
 
-/// Numbers that are being given other files while threads sleep on them in poll.
+/// Replacements that are under way.
 static REPLACING: AtomicUsize = AtomicUsize::new(0);
 
-/// Who sleeps in poll is awake by then, unless it was killed.
-const LONGEST_RISE: u64 = 50_000 * clock::MICROSECOND;
+/// After this time sleepers in poll are awake, unless they were killed.
+const LONGEST_WAKE: u64 = 50_000 * clock::MICROSECOND;
 
-/// Before the program puts another file under `fd`: threads that sleep on it in poll are woken, and
-/// wait for [`end_replacement`] before they look again by number. True when there were any.
+/// Before the program puts another file under `fd`: wakes threads that sleep on it in poll. They wait for
+/// [`end_replacement`] before they resolve the number again. True when there were any.
 ///
-/// Before, not after: the kernel too looks by number when it is woken, and would find a file that
-/// has nothing to tell, and sleep on, no longer woken by either. So they must have left the kernel.
+/// Before the replacement, not after it: when the kernel wakes them it looks by number, too. It would find a file
+/// without events and let them sleep on, and neither file would wake them. So they must have left the kernel.
 pub fn begin_replacement(fd: i32) -> bool {
     let Some(lane) = socket::of(fd).and_then(|socket| Lane::of(socket, fd)) else {
         return false;
@@ -28,20 +28,20 @@ pub fn begin_replacement(fd: i32) -> bool {
         return false;
     }
     REPLACING.fetch_add(1, Ordering::AcqRel);
-    // The peer takes it for no end: they keep the connection until they return.
-    lane.rouse();
-    // Acquire: pairs with the leave in `rise_in_poll`.
+    // To the sleepers it is no end of the peer: they hold the connection until they return.
+    lane.wake_sleepers();
+    // Acquire: pairs with the decrement in `end_poll_sleep`.
     let sleepers = &lane.socket.entry.transmit.sleepers;
-    let until = clock::now().wrapping_add(LONGEST_RISE);
+    let until = clock::now().wrapping_add(LONGEST_WAKE);
     while sleepers.load(Ordering::Acquire) > 0 && clock::now() < until {
         sys::yield_now();
     }
     true
 }
 
-/// Whether any is, as a thread sees it that was woken for it.
+/// Whether any is under way, as seen by a thread that was woken for it.
 pub fn is_under_way() -> bool {
-    // Acquire: pairs with the change in `begin_replacement`, which comes before the wake-up.
+    // Acquire: pairs with the increment in `begin_replacement`, which precedes the wake-up.
     REPLACING.load(Ordering::Acquire) > 0
 }
 
@@ -52,7 +52,7 @@ pub fn wait() {
     }
 }
 
-/// The number names its new file.
+/// Called when the number names its new file.
 pub fn end_replacement() {
     REPLACING.fetch_sub(1, Ordering::AcqRel);
 }

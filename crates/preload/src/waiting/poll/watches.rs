@@ -1,4 +1,4 @@
-//! What the numbers of a call name, and what of that the library knows without the kernel.
+//! What the numbers of a call name, and which of their events the library knows without the kernel.
 
 use core::sync::atomic::Ordering;
 
@@ -11,20 +11,20 @@ use crate::waiting::epoll::{self, EpollSet};
 
 #[derive(Clone, Copy)]
 pub(super) enum Watch {
-    /// The kernel's answer is the answer.
+    /// The kernel answers.
     Kernel,
     /// A virtual socket.
     Lane(Lane),
-    /// A listener: the kernel's answer, or a virtual connection that waits. Whether an accept takes what is found.
+    /// A listener: the kernel's answer, or a pending virtual connection. True where an accept takes what is found.
     Listener(Socket, bool),
     /// An epoll set.
     Set(&'static EpollSet),
 }
 
 impl Watch {
-    /// The number to ask the kernel about: of a listener that the program has closed, the one that it is kept under.
+    /// The number to poll in the kernel: for a listener that the program has closed, the one under which it is kept.
     #[inline]
-    pub(super) fn number(&self, named: i32) -> i32 {
+    pub(super) fn kernel_number(&self, named: i32) -> i32 {
         match self {
             Self::Listener(socket, false) => kept_number(socket, named),
             _ => named,
@@ -42,9 +42,9 @@ fn kept_number(socket: &Socket, named: i32) -> i32 {
     }
 }
 
-/// Finds out what a number names.
+/// Resolves what a number names.
 #[inline]
-pub(super) fn watch(fd: i32, accepts: bool) -> Watch {
+pub(super) fn resolve(fd: i32, accepts: bool) -> Watch {
     if let Some(set) = epoll::of(fd) {
         return Watch::Set(set);
     }
@@ -58,7 +58,7 @@ pub(super) fn watch(fd: i32, accepts: bool) -> Watch {
     }
 }
 
-/// What poll reports of a virtual socket.
+/// The events of a virtual socket for poll.
 fn virtual_events(lane: &Lane, wanted: i16) -> i16 {
     let mask = epoll::readiness(lane).to_ne_bytes();
     // The poll and epoll bits are the same below 0x4000.
@@ -66,7 +66,7 @@ fn virtual_events(lane: &Lane, wanted: i16) -> i16 {
     mask & (wanted | libc::POLLHUP | libc::POLLERR)
 }
 
-/// What the library itself has to tell.
+/// The events that the library knows by itself.
 pub(super) fn user_events(watch: &Watch, wanted: i16) -> i16 {
     let any = match watch {
         Watch::Kernel => false,

@@ -1,5 +1,5 @@
-//! Connections that wait and are not accepted here: handed to the other holders of the listener or
-//! to the next image, or reset.
+//! Pending connections that are not accepted here: handed to the other holders of the listener or to the next image, or
+//! reset.
 
 use core::sync::atomic::Ordering;
 
@@ -15,14 +15,14 @@ use crate::ground::{clock, process, sys};
 use crate::sockets::link::LinkEnd;
 
 impl Listener {
-    /// This process closes the listener. `last` when none of its relatives holds it. Where nobody does, what waits is reset, as TCP
-    /// does; otherwise it is handed to the others.
+    /// This process closes the listener; `last` when no relative holds it. Where no other process holds it, pending
+    /// connections are reset, as TCP does; otherwise they are handed to the other holders.
     pub fn close(&'static self, last: bool) {
         let alone = last && !names::is_shared(&self.address, self.number());
         self.leave(alone, last);
     }
 
-    /// The listener was shut down, for all who hold it: what waits is reset.
+    /// The listener was shut down, for all of its holders: pending connections are reset.
     pub fn shut(&'static self) {
         self.leave(true, true);
     }
@@ -30,14 +30,15 @@ impl Listener {
     fn leave(&'static self, alone: bool, last: bool) {
         self.open.store(false, Ordering::Release);
         if alone {
-            // What is on its way is reset here and now, not when its client looks for a server.
+            // Offers on their way are reset now, not when their clients look for a server.
             while self.take_offers() {}
         } else {
-            self.leaves.store(true, Ordering::Release);
-            // A thread may be about to take one.
+            self.is_leaving.store(true, Ordering::Release);
+            // Waits for a thread that is taking one.
             drop(self.taking.lock());
         }
-        // Before anything is reset: that makes room in the backlog, for which others wait. They come to another link, and are told.
+        // Before any reset, which makes room in the backlog for waiting clients. They come to another link, and are
+        // told.
         clear_links(
             |link| self.has_number(link.listener),
             || {
@@ -52,13 +53,13 @@ impl Listener {
                 .retain(|listener| !core::ptr::eq(*listener, self));
         }
         if alone {
-            self.empty_common();
+            self.drain_shared();
             self.pending.take_all().iter().for_each(reset);
         } else {
             self.leave_to_others();
             self.hand_on_all(false);
         }
-        // Links to a listener that is gone bring no more connections: those that are open go on.
+        // Links to a closed listener bring no more connections; open connections go on.
         let links = server_links();
         for link in links.iter().filter(|link| self.has_number(link.listener)) {
             link.fail();
@@ -66,49 +67,50 @@ impl Listener {
         if last {
             self.unlisten();
         } else {
-            attach::notify_daemon(Operation::Unlisten, self.named());
+            attach::notify_daemon(Operation::Unlisten, self.request_words());
         }
         self.offers().inspect(|channel| channel.end());
-        self.leave_common();
+        self.close_shared_queues();
         self.wake_ups.close();
     }
 
-    /// Tells the daemon that this process has its part in the listener no longer.
+    /// Tells the daemon that this process no longer holds the listener.
     fn unlisten(&self) {
-        // Where it was shut it listens for nobody any more.
-        let mut words = self.named();
+        // A listener that was shut down listens for no process any more.
+        let mut words = self.request_words();
         words[1] = 1;
         let _ = attach::request(Operation::Unlisten, words, &[], &mut [-1; sys::MOST]);
     }
 
-    /// Other programs come to the kernel's queue from now on. What is on its way here is taken off its channels, and accepted as ever;
-    /// where that lacks numbers, the rest of it later.
+    /// Lets other programs connect to the kernel's queue from now on. Connections on their way are taken off the
+    /// channels and accepted as before; where there are no numbers for them, the rest later.
     pub fn retire(&self) {
         self.leave_queue();
-        self.retires.store(true, Ordering::Relaxed);
+        self.is_retiring.store(true, Ordering::Relaxed);
         while self.take_offers() {}
     }
 
-    /// As [`Self::retire`], where the program begins: what is on its way here waits until it accepts. The numbers are the program's.
-    pub fn retire_unhurried(&self) {
+    /// As [`Self::retire`], at the start of the program: connections on their way wait for the accept. The numbers are
+    /// the program's.
+    pub fn retire_at_start(&self) {
         self.unlisten();
-        self.retires.store(true, Ordering::Relaxed);
+        self.is_retiring.store(true, Ordering::Relaxed);
     }
 
-    /// The last offer was taken.
+    /// Called when the last offer was taken.
     #[cold]
     pub(super) fn finish_retiring(&self) {
         self.unlisten();
         while self.take_next_offer() {}
         self.end_channel();
-        self.retires.store(false, Ordering::Relaxed);
+        self.is_retiring.store(false, Ordering::Relaxed);
         clear_links(|link| self.has_number(link.listener), || ());
     }
 
     fn hand_on_all(&self, to_next_image: bool) {
         for pending in self.pending.take_all() {
             let kept = self.hand_on(&pending, to_next_image)
-                || !self.is_alone() && self.put_common(&pending);
+                || !self.is_only_acceptor() && self.put_shared(&pending);
             if !kept {
                 reset(&pending);
             }
@@ -121,9 +123,9 @@ impl Listener {
         words[1] = u64::from(self.number());
         words[2] = u64::from(pending.loan.handle.index);
         words[3] = u64::from(to_next_image);
-        // As the daemon said it that made the link; another one does not know.
+        // The user that the daemon named which made the link; another daemon does not know it.
         words[4] = pending.link.user().map_or(u64::MAX, u64::from);
-        // A connection that came without its link's channel goes on with another's.
+        // A connection without its link's channel is sent with a spare one.
         let spare = if pending.link.is_own() && pending.link.is_alive() {
             None
         } else {
@@ -139,13 +141,13 @@ impl Listener {
         }
         if done {
             attach::close_internal(pending.loan.anchor);
-            pending.link.used_less();
+            pending.link.remove_user();
         }
         done
     }
 }
 
-/// The process will have no numbers for more virtual connections: its listeners [retire](Listener::retire).
+/// [Retires](Listener::retire) all listeners: the process will have no numbers for more virtual connections.
 pub fn retire_all() {
     let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
     listeners.into_iter().flatten().for_each(Listener::retire);
@@ -157,16 +159,16 @@ pub fn have_retired() -> bool {
     REGISTRY.lock().is_some_and(|registry| retired(&registry))
 }
 
-/// This process has accepted a connection and may now be busy for long: what else has come, to any of its listeners, is handed to
-/// their other holders.
+/// Called when this process has accepted a connection and may be busy for long: the pending connections of all its
+/// listeners are handed to their other holders.
 pub fn withdraw() {
     if wake_ups::anybody_sleeps() || !any_listener(Listener::has_other_holders) {
-        // Other threads of this process accept, or nobody else does.
+        // Other threads of this process accept, or no other process does.
         return;
     }
     let links = server_links();
     for link in &links {
-        link.awake(false);
+        link.set_awake(false);
     }
     core::sync::atomic::fence(Ordering::SeqCst);
     // The connection for which a link was made is on its way.
@@ -192,30 +194,31 @@ pub fn withdraw() {
     });
 }
 
-/// Before an exec: what waits to be accepted is left for the next image. The links end with this
-/// one, so nobody may announce anything on them any more.
+/// Before an exec: leaves pending connections to the next image. The links end with the present one, so no client may
+/// announce on them any more.
 pub fn hand_over() {
     announce_retired();
-    // The next image has no part in them.
+    // The next image does not share the clients' queues.
     leave_queues();
-    // What waits for all is for the next image, too: it has no part in what relatives have together.
-    end_links(true, Listener::empty_common);
+    // Connections in the common queues are for the next image, too, which does not share them.
+    end_links(true, Listener::drain_shared);
 }
 
-/// Before the process becomes another user's, and leaves its links: what waits to be accepted is left for whoever accepts next.
-pub fn hand_on_everything() {
+/// Before the process becomes another user's and leaves its links: hands pending connections to the next acceptor.
+pub fn hand_on_to_next() {
     let waits =
-        |listener: &&'static Listener| listener.pending.any() || listener.common().is_some();
+        |listener: &&'static Listener| listener.pending.any() || listener.shared_queues().is_some();
     let any = REGISTRY.lock().is_some_and(|registry| {
         !registry.servers.is_empty() || registry.listeners.iter().any(waits)
     });
     if any {
-        // To all who have the listener, this process too: with its relatives it has only the queue of clients from now on.
-        end_links(true, Listener::empty_taken);
+        // To all holders of the listener, this process included: afterwards it shares only the clients' queue with its
+        // relatives.
+        end_links(true, Listener::drain_taken);
     }
 }
 
-/// The process ends in good order: what it has not accepted is for the others who have its listeners.
+/// Called when the process exits: pending connections go to the other holders of its listeners.
 pub fn hand_on_at_exit() {
     if attach::current().is_none() || confinement::is_filtered() {
         return;
@@ -227,13 +230,13 @@ pub fn hand_on_at_exit() {
         let mut waiting = listeners.filter(|listener| come || waits(listener));
         waiting.any(Listener::has_other_holders)
     });
-    // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
+    // A child that runs in its parent's memory, as between vfork and exec, must not touch it.
     if any && sys::process() == process::number() {
         end_links(false, Listener::leave_to_others);
     }
 }
 
-/// Hands on what waits in this process, after `take` has taken to its list what else is to go.
+/// Hands pending connections on, after `take` has taken further ones to the lists of this process.
 fn end_links(to_next_image: bool, take: impl Fn(&Listener)) {
     clear_links(
         |_| true,
@@ -247,15 +250,15 @@ fn end_links(to_next_image: bool, take: impl Fn(&Listener)) {
     );
 }
 
-/// Lets nobody announce anything more on some links, and has `hand_on` see to what was announced.
+/// Ends the announcements on some links, and lets `hand_on` handle the announced connections.
 fn clear_links(which: impl Fn(&LinkEnd) -> bool, hand_on: impl Fn()) {
     let mut links = server_links();
-    links.retain(|link| link.is_alive() && !link.has_departed() && which(link));
+    links.retain(|link| link.is_alive() && !link.has_left() && which(link));
     for link in &links {
         link.read_channel();
-        link.hang_up();
+        link.begin_leaving();
     }
     poll_jobs();
-    links.iter().for_each(|link| link.left());
+    links.iter().for_each(|link| link.finish_leaving());
     hand_on();
 }

@@ -1,4 +1,5 @@
-//! Sockets on which a call sleeps: who closes one leaves it to the call, as the kernel does.
+//! Sockets on which a call sleeps: when another thread closes such a socket, it stays open until the call ends, as in
+//! the kernel.
 
 use core::sync::atomic::Ordering;
 
@@ -6,8 +7,8 @@ use crate::ground::thread;
 use crate::sockets::socket::Socket;
 use crate::waiting::housekeeping;
 
-/// The thread is about to sleep on the socket, which is kept if another one closes it.
-pub(super) fn keep(socket: &Socket) {
+/// Holds a socket on which the thread is about to sleep.
+pub(super) fn hold(socket: &Socket) {
     socket
         .local
         .poller
@@ -15,10 +16,10 @@ pub(super) fn keep(socket: &Socket) {
     socket.local.polled.fetch_add(1, Ordering::AcqRel);
 }
 
-/// The thread does not sleep on the socket any more. If that was closed meanwhile, it ends now.
-pub(super) fn let_go(socket: &Socket) {
+/// Releases the socket. If it was closed meanwhile, it ends now.
+pub(super) fn release(socket: &Socket) {
     let polled = &socket.local.polled;
-    // In a child that was forked meanwhile nobody is counted.
+    // In a child that was forked meanwhile the count is zero.
     let less = |count: u32| count.checked_sub(1);
     let _ = polled.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     housekeeping::release(socket);

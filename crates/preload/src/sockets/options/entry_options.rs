@@ -1,4 +1,4 @@
-//! What the entry of a socket keeps of its options itself, also where the list of those that were set has ended with an image.
+//! Options that the entry of a socket keeps itself, also where the list of set options has ended with an image.
 
 use core::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) fn replay(socket: &Socket, fd: c_int) {
             set(fd, name, seconds.to_ne_bytes(), rest.to_ne_bytes());
         }
     }
-    // One more than the seconds.
+    // The word is the seconds plus one.
     if let Some(seconds) = entry.linger.load(Ordering::Relaxed).checked_sub(1) {
         set(
             fd,

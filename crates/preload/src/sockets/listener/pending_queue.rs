@@ -1,5 +1,4 @@
-//! Connections of one listener that wait to be accepted, and how many: whether any waits is known
-//! without a lock.
+//! The pending connections of one listener, and their number: whether there is any is known without a lock.
 
 use std::collections::VecDeque;
 
@@ -10,12 +9,12 @@ use crate::descriptors::attach;
 use crate::ground::lock::Lock;
 
 /// The queue, first come, first served.
-pub(super) struct Waiting {
+pub(super) struct PendingQueue {
     count: AtomicUsize,
     queue: Lock<VecDeque<Pending>>,
 }
 
-impl Waiting {
+impl PendingQueue {
     pub const fn new() -> Self {
         Self {
             count: AtomicUsize::new(0),
@@ -23,10 +22,10 @@ impl Waiting {
         }
     }
 
-    /// Whether any waits.
+    /// Whether there is any.
     #[inline]
     pub fn any(&self) -> bool {
-        // Acquire: pairs with the release in `change`, for a thread that was told of it.
+        // Acquire: pairs with the release in `change`, for a thread that was notified.
         self.count.load(Ordering::Acquire) > 0
     }
 
@@ -37,7 +36,7 @@ impl Waiting {
         Some(result)
     }
 
-    /// Behind those that were announced before. Over several links they come in any order.
+    /// Inserts it behind connections that were announced before. Over several links they come in any order.
     pub fn push_back(&self, pending: Pending) {
         let _ = self.change(|queue| {
             let before = queue
@@ -63,7 +62,7 @@ impl Waiting {
         self.change(core::mem::take).unwrap_or_default()
     }
 
-    /// A descriptor of the library has moved.
+    /// Notes that a descriptor of the library has a new number.
     pub fn relocate(&self, from: i32, to: i32) {
         let _ = self.change(|queue| {
             if let Some(found) = queue.iter_mut().find(|p| p.loan.anchor == from) {
@@ -72,7 +71,7 @@ impl Waiting {
         });
     }
 
-    /// In a forked child: what the parent has taken, the parent accepts.
+    /// In a forked child: the parent accepts the connections that it has taken.
     pub fn reset_in_child(&self) {
         self.queue.reset();
         self.take_all()

@@ -1,0 +1,98 @@
+//! The holders of a socket: descriptors of this process, other processes, and descriptors that are being passed.
+
+use core::sync::atomic::Ordering;
+
+use super::{Socket, status};
+use crate::sockets::owner_table;
+
+/// The remaining holders of a socket after a descriptor was closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum RemainingHolders {
+    /// This process, by another descriptor.
+    ThisProcess,
+    /// Other processes only.
+    OtherProcesses,
+    /// None.
+    None,
+}
+
+impl Socket {
+    /// Counts one more descriptor of this process.
+    pub fn add_descriptor(&self) {
+        self.local.descriptors.fetch_add(1, Ordering::AcqRel);
+        self.mark_shared();
+    }
+
+    /// Counts one descriptor of this process less.
+    pub fn drop_descriptor(&self) -> RemainingHolders {
+        if self.local.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return RemainingHolders::ThisProcess;
+        }
+        let index = self.word.index();
+        // The last holder keeps its bit until it has ended the connection and freed the entry: it may be killed
+        // meanwhile.
+        let alone = self.entry.references.load(Ordering::Acquire) == 1;
+        if !alone {
+            owner_table::note(index, false);
+        }
+        if !self.drop_reference() {
+            return RemainingHolders::OtherProcesses;
+        }
+        owner_table::note(index, true);
+        RemainingHolders::None
+    }
+
+    /// Whether the descriptor that is about to be closed is the last one anywhere.
+    pub fn is_last(&self) -> bool {
+        self.local.descriptors.load(Ordering::Acquire) == 1 && self.is_unshared()
+    }
+
+    /// Whether no other process holds it.
+    pub fn is_unshared(&self) -> bool {
+        self.entry.references.load(Ordering::Acquire) == 1
+    }
+
+    /// Counts another process: a child, or the receiver of a descriptor that is being passed.
+    pub fn add_reference(&self) {
+        self.entry.references.fetch_add(1, Ordering::AcqRel);
+        self.mark_shared();
+    }
+
+    /// Counts a descriptor that goes to another process, in a message or by inheritance.
+    pub fn begin_passing(&self) {
+        self.add_reference();
+        self.entry.travels.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts a passed descriptor as arrived, or as not sent: its reference stays with the caller.
+    pub fn end_passing(&self) {
+        let fewer = |travels: u32| travels.checked_sub(1);
+        let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.entry.travels.fetch_update(set, read, fewer);
+    }
+
+    /// Notes that its anchor can not be pooled any more.
+    fn mark_shared(&self) {
+        self.mark(status::SHARED);
+        self.drop_spare();
+    }
+
+    /// Uncounts a process; true when none holds the socket.
+    pub fn drop_reference(&self) -> bool {
+        self.entry.references.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Gives this process's reference to the descriptors that are being passed. Returns how many descriptors it had.
+    pub fn pass_all(&self) -> u32 {
+        owner_table::note(self.word.index(), false);
+        self.drop_reference();
+        self.local.descriptors.swap(0, Ordering::AcqRel)
+    }
+
+    /// Takes that back: the passing has failed.
+    pub fn undo_pass_all(&self, descriptors: u32) {
+        self.entry.references.fetch_add(1, Ordering::AcqRel);
+        owner_table::note(self.word.index(), true);
+        self.local.descriptors.store(descriptors, Ordering::Release);
+    }
+}
