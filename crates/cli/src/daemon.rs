@@ -107,6 +107,7 @@ fn serve(
         limits,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         relay_local: arguments.relay,
+        tenant: None,
     })?;
     heed_signals(&daemon, has_configuration)?;
     if arguments.announce {

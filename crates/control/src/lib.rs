@@ -15,6 +15,7 @@ pub mod hosts;
 pub mod path;
 mod plain;
 pub mod rates;
+pub mod tenants;
 pub mod types;
 
 pub use client::{ClientError, request};

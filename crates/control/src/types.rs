@@ -2,6 +2,7 @@
 
 use crate::configuration::Reload;
 use crate::hosts::{Hosts, SchedulerView};
+use crate::tenants::TenantView;
 use serde::{Deserialize, Serialize};
 
 /// Longest request line a daemon reads.
@@ -19,6 +20,8 @@ pub enum Request {
     Sockets,
     /// Peers, channels, workers and policies.
     Hosts,
+    /// Tenants.
+    Tenants,
     /// Read the configuration again.
     Reload,
     /// Use this policy in the place of the one of its kind; none to be told which there are.
@@ -39,6 +42,8 @@ pub enum Response {
     Sockets(Sockets),
     /// To [`Request::Hosts`].
     Hosts(Box<Hosts>),
+    /// To [`Request::Tenants`].
+    Tenants(Vec<TenantView>),
     /// To [`Request::Reload`].
     Reloaded(Reload),
     /// To [`Request::SetScheduler`].

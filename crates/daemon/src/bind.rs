@@ -1,10 +1,12 @@
 //! The sockets of the daemon, and the lock that makes it the only one at its path.
 
 use crate::options::ServeError;
+use netchannel_configuration::Tenant;
 use netchannel_control::path;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Uid;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +26,7 @@ impl Bound {
     ///
     /// # Errors
     /// [`ServeError::AlreadyServed`] where another daemon holds the lock.
-    pub fn new(attach: &Path) -> Result<Self, ServeError> {
+    pub fn new(attach: &Path, tenant: Option<&Tenant>) -> Result<Self, ServeError> {
         path::prepare_directory(attach)?;
         let fail = |errno| ServeError::Bind(attach.to_owned(), errno);
         let control = path::control_socket(attach);
@@ -38,9 +40,11 @@ impl Bound {
         for stale in [attach, &control] {
             remove_socket(stale).map_err(fail)?;
         }
+        let (seqpacket, stream) = (SocketType::SEQPACKET, SocketType::STREAM);
+        let (attaching, asking) = access(tenant);
         let bound = Self {
-            attach: listen(attach, &attach_address, SocketType::SEQPACKET).map_err(fail)?,
-            control: listen(&control, &control_address, SocketType::STREAM).map_err(fail)?,
+            attach: listen(attach, &attach_address, seqpacket, attaching).map_err(fail)?,
+            control: listen(&control, &control_address, stream, asking).map_err(fail)?,
             path: attach.to_owned(),
             _lock: lock,
         };
@@ -94,17 +98,44 @@ fn remove_socket(file: &Path) -> Result<(), Errno> {
     }
 }
 
-fn listen(file: &Path, address: &SocketAddrUnix, kind: SocketType) -> Result<OwnedFd, Errno> {
+/// Who may connect to a socket.
+#[derive(Clone, Copy)]
+struct Access {
+    mode: u32,
+    /// Whose it is; the daemon's user where none is named.
+    user: Option<u32>,
+}
+
+/// Who may attach, and who may ask. Programs of every user attach to root's daemon, and what a command may ask is decided per request.
+/// Programs of a tenant attach as its table says, and only the daemon's user and root ask.
+fn access(tenant: Option<&Tenant>) -> (Access, Access) {
+    let own = |mode| Access { mode, user: None };
+    match tenant {
+        Some(Tenant { mode, user, .. }) => {
+            let attaching = Access {
+                mode: *mode,
+                user: *user,
+            };
+            (attaching, own(0o600))
+        }
+        None if rustix::process::geteuid().is_root() => (own(0o666), own(0o666)),
+        None => (own(0o600), own(0o600)),
+    }
+}
+
+fn listen(
+    file: &Path,
+    address: &SocketAddrUnix,
+    kind: SocketType,
+    access: Access,
+) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
     rustix::net::bind(&socket, address)?;
-    // Programs of every user attach to root's daemon; who may ask what is decided per request.
-    let mode = if rustix::process::geteuid().is_root() {
-        0o666
-    } else {
-        0o600
-    };
-    rustix::fs::chmod(file, Mode::from_raw_mode(mode))?;
+    if let Some(user) = access.user {
+        rustix::fs::chown(file, Some(Uid::from_raw(user)), None)?;
+    }
+    rustix::fs::chmod(file, Mode::from_raw_mode(access.mode))?;
     rustix::net::listen(&socket, 1024)?;
     Ok(socket)
 }
@@ -117,12 +148,12 @@ mod tests {
     fn one_daemon_per_path_and_nothing_is_left_behind() {
         let place = tempfile::tempdir().unwrap();
         let attach = place.path().join("a.sock");
-        let first = Bound::new(&attach).unwrap();
-        let second = Bound::new(&attach).unwrap_err();
+        let first = Bound::new(&attach, None).unwrap();
+        let second = Bound::new(&attach, None).unwrap_err();
         assert!(matches!(second, ServeError::AlreadyServed(_)), "{second}");
         drop(first);
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
-        Bound::new(&attach).unwrap();
+        Bound::new(&attach, None).unwrap();
     }
 
     #[test]
@@ -130,11 +161,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let attach = place.path().join("a.sock");
         drop(std::os::unix::net::UnixListener::bind(&attach).unwrap());
-        Bound::new(&attach).unwrap();
+        Bound::new(&attach, None).unwrap();
         std::fs::write(&attach, "precious").unwrap();
-        assert!(Bound::new(&attach).is_err());
+        assert!(Bound::new(&attach, None).is_err());
         assert_eq!(std::fs::read(&attach).unwrap(), b"precious");
         let long = place.path().join("x".repeat(120));
-        assert!(matches!(Bound::new(&long), Err(ServeError::TooLong(_))));
+        assert!(matches!(
+            Bound::new(&long, None),
+            Err(ServeError::TooLong(_))
+        ));
     }
 }

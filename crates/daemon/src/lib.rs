@@ -20,6 +20,7 @@ mod options;
 mod outgoing;
 mod server;
 mod sessions;
+mod tenants;
 mod threads;
 mod view;
 mod watch;

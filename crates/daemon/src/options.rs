@@ -1,11 +1,12 @@
 //! How a daemon is started, and why it may not be.
 
-use netchannel_configuration::Configuration;
+use netchannel_configuration::{Configuration, Tenant};
 use netchannel_control::path::PathError;
 use netchannel_engine::limits::Limits;
 use netchannel_stack_channels::{ChannelsError, PeersError};
 use rustix::io::Errno;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a daemon is told.
@@ -23,6 +24,8 @@ pub struct Options {
     pub relay_local: bool,
     /// Other hosts; without it there are none.
     pub configuration: Option<Configuration>,
+    /// The tenant that is served, where this is not the daemon of the host's own programs.
+    pub tenant: Option<Arc<Tenant>>,
 }
 
 /// Why a daemon does not serve, or ended.
@@ -46,6 +49,9 @@ pub enum ServeError {
         "cannot make shared memory ({0}); `netchannel doctor` says what this host lacks for it"
     )]
     Memory(Errno),
+    /// A tenant's thread was started without one.
+    #[error("no tenant is named")]
+    NoTenant,
     /// Both want to be the other end of programs' links.
     #[error("other hosts and --relay exclude each other; leave --relay or --config out")]
     RelayAndHosts,

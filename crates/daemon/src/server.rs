@@ -5,11 +5,13 @@ use crate::bind::Bound;
 use crate::configured::Configured;
 use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
+use crate::tenants::Tenants;
 use crate::watch::{Happening, Subject, Watch};
 use netchannel_engine::directory::Directory;
 use netchannel_engine::locals;
 use netchannel_engine::region::Copies;
 use netchannel_engine::{CoreEngine, StackId};
+use netchannel_service::addresses::from_socket_address;
 use netchannel_service::faults::Faults;
 use netchannel_service::packet;
 use netchannel_service::published_ports::PublishedPorts;
@@ -19,8 +21,10 @@ use netchannel_stack_local::LocalStack;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use half_open::HalfOpen;
@@ -62,6 +66,8 @@ pub struct Daemon {
     /// The stack modules, as CoreEngine numbers them.
     stacks: Vec<Box<dyn Stack>>,
     ids: Vec<StackId>,
+    /// Served beside the host's own programs, each by a CoreEngine of its own.
+    tenants: Tenants,
     metrics: Option<Metrics>,
     /// How often the configuration was read again, and how often it had mistakes.
     reloads: [u64; 2],
@@ -109,6 +115,7 @@ impl Daemon {
     ) -> Result<Self, ServeError> {
         raise_descriptor_limit();
         let configured = options.configuration.take().map(Configured::new);
+        let tenant = options.tenant.clone();
         if options.relay_local && configured.is_some() {
             return Err(ServeError::RelayAndHosts);
         }
@@ -116,8 +123,13 @@ impl Daemon {
         let owners = directory.published_ports();
         let mut core = CoreEngine::new(options.limits, directory);
         core.number_from(random_number());
+        if let Some(tenant) = &tenant {
+            let own = tenant.addresses.iter();
+            let own = own.map(|own| from_socket_address(SocketAddr::new(*own, 0)));
+            core.serve_tenant(own.collect());
+        }
         let watch = Watch::new().map_err(ServeError::Events)?;
-        let bound = Bound::new(&options.socket)?;
+        let bound = Bound::new(&options.socket, tenant.as_deref())?;
         let pair = || UnixStream::pair().map_err(|error| ServeError::Events(packet::errno(&error)));
         let mut stacks = others(&owners);
         if options.relay_local {
@@ -132,9 +144,13 @@ impl Daemon {
         // Read by nobody who would wait for it.
         let plain = reload.0.set_nonblocking(true);
         plain.map_err(|error| ServeError::Events(packet::errno(&error)))?;
-        let addresses = locals::subscribe()
-            .inspect_err(|error| tracing::warn!("changes of addresses are not seen ({error})"))
-            .ok();
+        // The addresses of a tenant are those of its table.
+        let addresses = match &tenant {
+            Some(_) => None,
+            None => locals::subscribe()
+                .inspect_err(|error| tracing::warn!("changes of addresses are not seen ({error})"))
+                .ok(),
+        };
         let told = packet::pass_credentials(&bound.attach);
         told.map_err(ServeError::Events)?;
         let watched = || {
@@ -156,6 +172,7 @@ impl Daemon {
         let limits = &options.limits;
         let half_open = HalfOpen::new(limits.half_open_per_user, limits.half_open);
         let mut daemon = Self {
+            tenants: Tenants::new(&options),
             options,
             core,
             watch,
@@ -185,8 +202,13 @@ impl Daemon {
         daemon.refresh_addresses();
         daemon.tell_copying();
         if let Some(configured) = &daemon.configured {
-            let address = configured.current().metrics;
-            daemon.serve_metrics(address).map_err(ServeError::Metrics)?;
+            let current = Arc::clone(configured.current());
+            daemon
+                .serve_metrics(current.metrics)
+                .map_err(ServeError::Metrics)?;
+            for sentence in daemon.tenants.configure(&current.tenants) {
+                tracing::error!("{sentence}");
+            }
         }
         Ok(daemon)
     }
@@ -234,7 +256,9 @@ impl Daemon {
             self.work();
         }
         self.core.directory_mut().end();
-        tracing::info!("ended");
+        if self.options.tenant.is_none() {
+            tracing::info!("ended");
+        }
         Ok(())
     }
 
@@ -318,6 +342,9 @@ impl Daemon {
     }
 
     fn refresh_addresses(&mut self) {
+        if self.options.tenant.is_some() {
+            return;
+        }
         match locals::list() {
             Ok(locals) => {
                 netchannel_service::addresses::remember(&locals);

@@ -51,10 +51,13 @@ impl Daemon {
                 layout: LAYOUT_HASH,
                 network_namespace: network_namespace().unwrap_or(0),
             }),
-            Request::Hosts | Request::Reload | Request::SetScheduler(_) if !sees_all => {
+            Request::Hosts | Request::Tenants | Request::Reload | Request::SetScheduler(_)
+                if !sees_all =>
+            {
                 Response::Error("only root and the daemon's own user may do that".to_owned())
             }
             Request::Hosts => Response::Hosts(Box::new(self.show_hosts())),
+            Request::Tenants => Response::Tenants(self.tenants.show()),
             Request::Reload => self.reload(),
             Request::SetScheduler(text) => self.set_scheduler(text.as_deref()),
             Request::Shutdown if sees_all => {

@@ -145,6 +145,7 @@ impl Daemon {
             for stack in &mut self.stacks {
                 warnings.extend(stack.configure(current));
             }
+            warnings.extend(self.tenants.configure(&current.tenants));
         }
         self.configured = Some(configured);
         self.tell_copying();

@@ -75,6 +75,7 @@ fn served(tenant: Tenant, relay_local: bool) -> Served {
             version: "test".to_owned(),
             configuration: None,
             relay_local,
+            tenant: None,
         };
         Daemon::bind_with(options, |_| {
             let (stack, problems) = KernelStack::start(&Arc::new(tenant)).unwrap();

@@ -1,0 +1,42 @@
+//! What is shown of tenants.
+
+use serde::{Deserialize, Serialize};
+
+/// A tenant that is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantView {
+    /// Its name.
+    pub name: String,
+    /// Where its programs attach.
+    pub socket: String,
+    /// The addresses that they have.
+    pub addresses: Vec<String>,
+    /// Where they may connect to.
+    pub reach: Vec<String>,
+    /// Ports of the host that lead to theirs.
+    pub publish: Vec<String>,
+    /// The stack module that serves it.
+    pub stack: String,
+    /// The congestion control of its connections; none where that is the kernel's.
+    pub congestion_control: Option<String>,
+    /// The cap of what it receives, in bytes per second.
+    pub rate_in: Option<u64>,
+    /// The cap of what it sends, in bytes per second.
+    pub rate_out: Option<u64>,
+    /// Connections that it may have at one time.
+    pub most_connections: u64,
+    /// Connections through the stack that there are.
+    pub connections: u64,
+    /// Connections that its programs have made.
+    pub dialed: u64,
+    /// Connections that came in at published ports.
+    pub accepted: u64,
+    /// Connects to destinations that it may not reach.
+    pub denied: u64,
+    /// Connects refused because it had as many connections as it may.
+    pub over_limit: u64,
+    /// Bytes from the network.
+    pub bytes_in: u64,
+    /// Bytes to the network.
+    pub bytes_out: u64,
+}
