@@ -63,7 +63,7 @@ impl Session for Command {
         self.deadline
     }
 
-    fn waits_for_us(&self) -> bool {
+    fn is_being_answered(&self) -> bool {
         self.is_listed
     }
 }

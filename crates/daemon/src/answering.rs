@@ -38,7 +38,7 @@ impl Answering {
     }
 
     /// Goes on for a turn, as far as whoever asked has room for.
-    pub fn go_on(
+    pub fn run_turn(
         &mut self,
         host: &Host<'_>,
         copies: &mut Copies,
@@ -50,14 +50,14 @@ impl Answering {
         }
         match self {
             Self::Sockets(sockets) => {
-                if !sockets.go_on(host, copies, turn, out) {
+                if !sockets.run_turn(host, copies, turn, out) {
                     return Progress::Later;
                 }
                 out.extend_from_slice(b"}\n");
                 Progress::Done
             }
             Self::Programs(programs) => {
-                if programs.go_on(host, copies, turn, out) {
+                if programs.run_turn(host, copies, turn, out) {
                     Progress::Summary(programs.memory())
                 } else {
                     Progress::Later

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct Configured {
     current: Arc<Configuration>,
     /// What the file says of policies.
-    said: Settings,
+    file_policies: Settings,
 }
 
 impl Configured {
@@ -19,7 +19,7 @@ impl Configured {
     #[must_use]
     pub fn new(configuration: Configuration) -> Self {
         Self {
-            said: configuration.scheduler.clone(),
+            file_policies: configuration.scheduler.clone(),
             current: Arc::new(configuration),
         }
     }
@@ -50,7 +50,7 @@ impl Configured {
             .map_err(|error| error.to_string())?;
         Ok(Self {
             current: Arc::new(self.current.with_policy(setting)?),
-            said: self.said.clone(),
+            file_policies: self.file_policies.clone(),
         })
     }
 
@@ -85,7 +85,7 @@ impl Configured {
             Policy {
                 kind: kind.name().to_owned(),
                 setting: setting.to_string(),
-                set: setting != self.said.get(kind),
+                set: setting != self.file_policies.get(kind),
             }
         };
         Kind::ALL.map(policy).to_vec()

@@ -6,7 +6,7 @@ use crate::configured::Configured;
 use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
 use crate::tenants::Tenants;
-use crate::watch::{Happening, Subject, Watch};
+use crate::watch::{Subject, Watch, WatchEvent};
 use netchannel_engine::directory::Directory;
 use netchannel_engine::locals;
 use netchannel_engine::region::Copies;
@@ -62,7 +62,7 @@ pub struct Daemon {
     reload: (UnixStream, UnixStream),
     configured: Option<Configured>,
     /// Policies where nothing is configured: of these the one for copies counts.
-    alone: Settings,
+    unconfigured: Settings,
     /// The stack modules, as CoreEngine numbers them.
     stacks: Vec<Box<dyn Stack>>,
     ids: Vec<StackId>,
@@ -185,7 +185,7 @@ impl Daemon {
             stop,
             reload,
             configured,
-            alone: Settings::default(),
+            unconfigured: Settings::default(),
             stacks,
             ids,
             metrics: None,
@@ -200,7 +200,7 @@ impl Daemon {
             ending: false,
         };
         daemon.refresh_addresses();
-        daemon.tell_copying();
+        daemon.publish_copy_rules();
         if let Some(configured) = &daemon.configured {
             let current = Arc::clone(configured.current());
             daemon
@@ -248,10 +248,10 @@ impl Daemon {
             } else {
                 Some(Duration::ZERO)
             };
-            let happenings = self.watch.wait(patience).map_err(ServeError::Events)?;
+            let events = self.watch.wait(patience).map_err(ServeError::Events)?;
             let mut turns = Turns::default();
-            for happening in happenings {
-                self.handle(happening, &mut turns);
+            for event in events {
+                self.handle(event, &mut turns);
             }
             self.work();
         }
@@ -282,7 +282,7 @@ impl Daemon {
             tracing::info!("no program for long enough");
             self.ending = true;
         }
-        for sentence in self.core.quotas().complaints(now) {
+        for sentence in self.core.quotas().log_messages(now) {
             tracing::warn!("{sentence}");
         }
         let attaching = self.half_open.deadline();
@@ -290,7 +290,7 @@ impl Daemon {
         let commands = self.commands.expire(now);
         let deposits = self.core.expire_deposits(now);
         let in_flight = self.core.in_flight_mut().expire(now);
-        let stacks = self.tend_stacks(now);
+        let stacks = self.run_stacks(now);
         let fetches = self.metrics.as_mut().and_then(|one| one.expire(now));
         [
             idle, attaching, proofs, commands, deposits, in_flight, stacks, fetches,
@@ -302,8 +302,8 @@ impl Daemon {
     }
 
     /// Gives each stack module its turn; gives when one wants the next.
-    fn tend_stacks(&mut self, now: Instant) -> Option<Instant> {
-        let news = self.core.take_news();
+    fn run_stacks(&mut self, now: Instant) -> Option<Instant> {
+        let news = self.core.take_changes();
         let mut next = None;
         for (stack, id) in self.stacks.iter_mut().zip(&self.ids) {
             news.iter().for_each(|one| stack.on_listener(*one));
@@ -313,14 +313,14 @@ impl Daemon {
         next
     }
 
-    fn handle(&mut self, happening: Happening, turns: &mut Turns) {
-        match happening.subject {
+    fn handle(&mut self, event: WatchEvent, turns: &mut Turns) {
+        match event.subject {
             Subject::Attach => self.accept_programs(),
             Subject::Control => self.accept_commands(),
             Subject::Stop => self.ending = true,
             Subject::Reload => {
                 while let Ok(1..) = std::io::Read::read(&mut &self.reload.0, &mut [0; 64]) {}
-                self.reload_unasked();
+                self.reload_on_signal();
             }
             Subject::Addresses => {
                 if let Some(subscription) = &self.addresses {
@@ -329,7 +329,7 @@ impl Daemon {
                 self.refresh_addresses();
             }
             Subject::Metrics => self.accept_fetches(),
-            Subject::Fetch(number) => self.on_fetch(number, happening),
+            Subject::Fetch(number) => self.on_fetch(number, event),
             Subject::Stack(number, which) => {
                 if let (Some(stack), Some(id)) = (self.stacks.get_mut(number), self.ids.get(number))
                 {
@@ -337,7 +337,7 @@ impl Daemon {
                 }
             }
             Subject::Program(number) => self.on_program(number, turns),
-            Subject::Command(number) => self.on_command(number, happening),
+            Subject::Command(number) => self.on_command(number, event),
         }
     }
 
@@ -398,7 +398,7 @@ fn spare_descriptor() -> Option<OwnedFd> {
 }
 
 /// The user and process that made a connection. What a program may do is decided by who sent a message ([`netchannel_service::packet::Sender`]).
-fn connected_by(socket: impl AsFd) -> Option<(u32, u32)> {
+fn peer_credentials(socket: impl AsFd) -> Option<(u32, u32)> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     let process = peer.pid.as_raw_nonzero().get().unsigned_abs();
     Some((peer.uid.as_raw(), process))

@@ -17,7 +17,7 @@ pub trait Session {
     fn deadline(&self) -> Instant;
 
     /// Whether it has asked, and the answer is still being found.
-    fn waits_for_us(&self) -> bool;
+    fn is_being_answered(&self) -> bool;
 }
 
 /// All connections of one kind.
@@ -52,7 +52,7 @@ impl<V: Session> Sessions<V> {
         };
         if let Some(loser) = loser {
             let theirs = self.open.iter().filter(|(_, one)| one.user() == loser);
-            let oldest = theirs.min_by_key(|(_, one)| (one.waits_for_us(), one.deadline()));
+            let oldest = theirs.min_by_key(|(_, one)| (one.is_being_answered(), one.deadline()));
             let oldest = oldest.map(|(number, _)| *number);
             oldest.and_then(|number| self.open.remove(&number));
         }
@@ -76,7 +76,7 @@ impl<V: Session> Sessions<V> {
 
     /// Whether there are as many as there may be, and all wait for an answer that is still being found.
     pub fn are_all_waiting(&self) -> bool {
-        self.open.len() >= V::MOST && self.open.values().all(V::waits_for_us)
+        self.open.len() >= V::MOST && self.open.values().all(V::is_being_answered)
     }
 
     /// The numbers of all.
@@ -103,8 +103,8 @@ impl<V: Session> Sessions<V> {
     /// Closes those that took too long, but none that waits for us. Returns when to come again.
     pub fn expire(&mut self, now: Instant) -> Option<Instant> {
         self.open
-            .retain(|_, one| one.waits_for_us() || one.deadline() > now);
-        let others = self.open.values().filter(|one| !one.waits_for_us());
+            .retain(|_, one| one.is_being_answered() || one.deadline() > now);
+        let others = self.open.values().filter(|one| !one.is_being_answered());
         others.map(V::deadline).min()
     }
 }
@@ -128,7 +128,7 @@ mod tests {
             self.1
         }
 
-        fn waits_for_us(&self) -> bool {
+        fn is_being_answered(&self) -> bool {
             self.2
         }
     }

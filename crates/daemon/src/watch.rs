@@ -71,7 +71,7 @@ impl Subject {
 
 /// One thing that happened.
 #[derive(Clone, Copy, Debug)]
-pub struct Happening {
+pub struct WatchEvent {
     /// To whom.
     pub subject: Subject,
     /// There is something to read, or an end.
@@ -125,7 +125,7 @@ impl Watch {
     ///
     /// # Errors
     /// The errno of `epoll_wait`.
-    pub fn wait(&self, patience: Option<Duration>) -> Result<Vec<Happening>, Errno> {
+    pub fn wait(&self, patience: Option<Duration>) -> Result<Vec<WatchEvent>, Errno> {
         let patience = patience.map(|patience| Timespec {
             tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(patience.subsec_nanos()),
@@ -137,14 +137,14 @@ impl Watch {
             Err(errno) => return Err(errno),
         }
         let end = EventFlags::IN | EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
-        let happenings = events.iter().filter_map(|event| {
+        let events = events.iter().filter_map(|event| {
             let (data, flags) = (event.data, event.flags);
-            Some(Happening {
+            Some(WatchEvent {
                 subject: Subject::from_word(data.u64())?,
                 readable: flags.intersects(end),
                 writable: flags.contains(EventFlags::OUT),
             })
         });
-        Ok(happenings.collect())
+        Ok(events.collect())
     }
 }

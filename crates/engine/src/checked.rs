@@ -2,7 +2,7 @@
 //! program. Each type here is made only by that check, and operations on listeners, links and regions take these types.
 
 use super::state::{CoreEngine, Refusal, narrow};
-use crate::program::Estate;
+use crate::program::ProgramRegion;
 use crate::quota::DAEMON;
 use netchannel_abi::address::Address;
 use netchannel_abi::program::RELAY;
@@ -37,14 +37,14 @@ impl Reachable {
 
 /// A connection of a link that came to a listener of the requesting program: its memory, channel and anchor.
 #[derive(Debug)]
-pub struct PassedOn {
+pub struct HandedOver {
     link: u64,
     client: u32,
     user: u32,
     descriptors: Vec<OwnedFd>,
 }
 
-impl PassedOn {
+impl HandedOver {
     /// The number of the link, the number of the client program, and its user.
     pub const fn words(&self) -> (u64, u32, u32) {
         (self.link, self.client, self.user)
@@ -58,11 +58,11 @@ impl PassedOn {
 
 /// A region that the requesting program uses.
 #[derive(Debug)]
-pub struct UsedEstate(Rc<Estate>);
+pub struct UsedRegion(Rc<ProgramRegion>);
 
-impl UsedEstate {
+impl UsedRegion {
     /// The region.
-    pub fn into_estate(self) -> Rc<Estate> {
+    pub fn into_region(self) -> Rc<ProgramRegion> {
         self.0
     }
 }
@@ -100,24 +100,24 @@ impl CoreEngine {
     }
 
     /// The region `word`, if program `number` uses it.
-    pub(super) fn used_estate(&self, number: u32, word: u64) -> Result<UsedEstate, Refusal> {
+    pub(super) fn used_region(&self, number: u32, word: u64) -> Result<UsedRegion, Refusal> {
         let program = self.program(number)?;
-        let mut estates = program.estate.iter().chain(&program.inherited);
-        let estate = estates.find(|one| one.number == word);
-        Ok(UsedEstate(Rc::clone(estate.ok_or(Errno::NOENT)?)))
+        let mut regions = program.region.iter().chain(&program.inherited);
+        let region = regions.find(|one| one.number == word);
+        Ok(UsedRegion(Rc::clone(region.ok_or(Errno::NOENT)?)))
     }
 
     /// A connection that a holder of a listener passes on. The connection must belong to a link to this listener, and
     /// come with the memory of that link. For a link that this daemon does not know nothing can be proved. Among
     /// programs of one user it is passed on all the same, with the client's user as the program has `said`: only that
     /// user could be harmed.
-    pub(super) fn passed_on(
+    pub(super) fn handed_over(
         &self,
         number: u32,
         to: HeldListener,
         (link, said): (u64, u64),
         descriptors: Vec<OwnedFd>,
-    ) -> Result<PassedOn, Refusal> {
+    ) -> Result<HandedOver, Refusal> {
         let [memory, channel, anchor] = &descriptors[..] else {
             return Err(Refusal::Fault("a Reoffer without a connection"));
         };
@@ -143,7 +143,7 @@ impl CoreEngine {
             }
             None => return Err(refused),
         };
-        Ok(PassedOn {
+        Ok(HandedOver {
             link,
             client,
             user,

@@ -3,7 +3,7 @@
 use super::checked::Reachable;
 use super::link::{End, Link, Made};
 use super::state::{Answer, CoreEngine, Refusal};
-use crate::limits::{ASKED_A_LOOK, FIRST_ANCHORS, MOST_OFFERS};
+use crate::limits::{FIRST_ANCHORS, LINKS_PER_SEARCH, MOST_OFFERS};
 use crate::quota::{Amounts, Kind, Ticket};
 use crate::region::named_links;
 use netchannel_abi::address::Address;
@@ -74,8 +74,8 @@ impl CoreEngine {
             _ticket: Some(ticket),
         };
         self.note_link(link, link_of_client);
-        let estate = self.estate(number)?;
-        estate.links.set(estate.links.get() + 1);
+        let region = self.own_region(number)?;
+        region.links.set(region.links.get() + 1);
         Ok(answer)
     }
 
@@ -186,7 +186,7 @@ impl CoreEngine {
         if slot >= slots {
             return Err(Refusal::Errno(Errno::INVAL));
         }
-        let passed = self.passed_on(number, listener, (link, words[4]), descriptors)?;
+        let passed = self.handed_over(number, listener, (link, words[4]), descriptors)?;
         let words = self.words_of_one(listener.number(), passed.words(), slot);
         let offered = passed.into_descriptors().into_iter();
         let offered: Vec<_> = offered.map(Rc::new).collect();
@@ -248,14 +248,16 @@ impl CoreEngine {
             .values()
             .filter(|link| mine(link) && link.listener == listener);
         // Servers that come and go at one listener leave unused links.
-        let crowded = same.count() >= 8 || self.estate(number)?.links.get() >= most;
-        let estate = self.estate(number)?;
-        estate.unlooked.set(estate.unlooked.get().saturating_add(1));
-        if crowded && estate.unlooked.get() >= ASKED_A_LOOK {
-            estate.unlooked.set(0);
+        let crowded = same.count() >= 8 || self.own_region(number)?.links.get() >= most;
+        let region = self.own_region(number)?;
+        region
+            .requested_since_search
+            .set(region.requested_since_search.get().saturating_add(1));
+        if crowded && region.requested_since_search.get() >= LINKS_PER_SEARCH {
+            region.requested_since_search.set(0);
             self.forget_unused(number)?;
         }
-        if self.estate(number)?.links.get() >= most {
+        if self.own_region(number)?.links.get() >= most {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
         let user = self.program(number)?.user;
@@ -270,8 +272,8 @@ impl CoreEngine {
     /// ones. The others are kept, because a connection over them may be in transit, and only the record proves its
     /// origin when it is passed on.
     fn forget_unused(&mut self, number: u32) -> Result<(), Refusal> {
-        let estate = Rc::clone(self.estate(number)?);
-        let Some(mut named) = named_links(&estate) else {
+        let region = Rc::clone(self.own_region(number)?);
+        let Some(mut named) = named_links(&region) else {
             return Ok(());
         };
         let mine = self.links.iter().filter(|(_, link)| link.client == number);
@@ -284,8 +286,8 @@ impl CoreEngine {
             .map(|(link, _)| *link)
             .collect();
         self.links.retain(|link, _| !unused.contains(link));
-        let left = estate.links.get().saturating_sub(unused.len());
-        estate.links.set(left);
+        let left = region.links.get().saturating_sub(unused.len());
+        region.links.set(left);
         Ok(())
     }
 
@@ -335,9 +337,9 @@ impl CoreEngine {
             let gone = which(link);
             let owner = programs
                 .get(&link.client)
-                .and_then(|one| one.estate.as_ref());
-            if let (true, Some(estate)) = (gone, owner) {
-                estate.links.set(estate.links.get().saturating_sub(1));
+                .and_then(|one| one.region.as_ref());
+            if let (true, Some(region)) = (gone, owner) {
+                region.links.set(region.links.get().saturating_sub(1));
             }
             !gone
         });

@@ -2,7 +2,7 @@
 //! depositor, and beyond that as long as the descriptor exists: in a message, or with a program that `exec` has
 //! started.
 
-use crate::program::Estate;
+use crate::program::ProgramRegion;
 use crate::quota::{Amounts, Kind, Quotas, Ticket};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,7 +26,7 @@ pub struct Deposit {
     /// Identifies its memory.
     identity: Identity,
     /// The region that contains the socket.
-    pub estate: Rc<Estate>,
+    pub region: Rc<ProgramRegion>,
     /// The program that left it.
     pub depositor: u32,
     /// The number of processes that may still fetch it.
@@ -68,7 +68,7 @@ pub struct Deposits {
     links: HashMap<Identity, Named>,
     /// No deposit is due before this time. May be too early.
     due: Option<Instant>,
-    released: Vec<Rc<Estate>>,
+    released: Vec<Rc<ProgramRegion>>,
 }
 
 impl Deposits {
@@ -103,7 +103,7 @@ impl Deposits {
         cookie: u64,
         words: [u64; 14],
         link: OwnedFd,
-        estate: Rc<Estate>,
+        region: Rc<ProgramRegion>,
         user: u32,
         depositor: u32,
     ) -> Result<(), Errno> {
@@ -132,7 +132,7 @@ impl Deposits {
             words,
             link,
             identity,
-            estate,
+            region,
             depositor,
             uses: before.saturating_add(1),
             orphaned: None,
@@ -171,13 +171,13 @@ impl Deposits {
     }
 
     /// The regions of dropped deposits, for the caller to settle.
-    pub fn take_released(&mut self) -> Vec<Rc<Estate>> {
+    pub fn take_released(&mut self) -> Vec<Rc<ProgramRegion>> {
         std::mem::take(&mut self.released)
     }
 
     /// A depositor has ended: its deposits do not stay for ever. Only its own deposits are visited, since thousands of
     /// programs may end at once.
-    pub fn on_gone(&mut self, depositor: u32, now: Instant) {
+    pub fn on_depositor_ended(&mut self, depositor: u32, now: Instant) {
         let (look, end) = (now + FIRST_LOOK, now + LONGEST_PAUSE);
         let orphaned = Orphaned {
             look,
@@ -235,7 +235,7 @@ impl Deposits {
         let deposit = self.by_cookie.remove(&key)?;
         self.by_age.remove(&(key.1, deposit.age));
         self.by_depositor.remove(&(deposit.depositor, key.0, key.1));
-        self.released.push(Rc::clone(&deposit.estate));
+        self.released.push(Rc::clone(&deposit.region));
         self.forget_link(&deposit.link, deposit.identity);
         Some(deposit)
     }
@@ -267,23 +267,23 @@ mod tests {
         rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
     }
 
-    fn estate() -> Rc<Estate> {
-        Rc::new(Estate {
+    fn region() -> Rc<ProgramRegion> {
+        Rc::new(ProgramRegion {
             program: 7,
             user: 1000,
             number: 3,
-            region: memfd(),
+            memory: memfd(),
             size: 0,
             entries: 0,
             ports: RefCell::new(Vec::new()),
             links: Cell::new(0),
-            unlooked: Cell::new(0),
+            requested_since_search: Cell::new(0),
         })
     }
 
     fn leave(deposits: &mut Deposits, cookie: u64) {
         let words = [cookie; 14];
-        let left = deposits.leave(cookie, words, memfd(), estate(), 1000, 7);
+        let left = deposits.leave(cookie, words, memfd(), region(), 1000, 7);
         left.unwrap();
     }
 
@@ -316,7 +316,7 @@ mod tests {
         let mut deposits = deposits(4);
         leave(&mut deposits, 5);
         deposits
-            .leave(5, [0; 14], memfd(), estate(), 1001, 8)
+            .leave(5, [0; 14], memfd(), region(), 1001, 8)
             .unwrap();
         assert_eq!(deposits.take(5, 1000, false).unwrap().words, [5; 14]);
     }
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn ones_own_oldest_makes_room_and_never_anothers() {
         let mut deposits = deposits(2);
-        let others = deposits.leave(9, [9; 14], memfd(), estate(), 1001, 8);
+        let others = deposits.leave(9, [9; 14], memfd(), region(), 1001, 8);
         others.unwrap();
         for cookie in 1..=3 {
             leave(&mut deposits, cookie);
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn who_may_leave_none_is_told_and_keeps_no_descriptor() {
         let mut deposits = deposits(0);
-        let left = deposits.leave(1, [0; 14], memfd(), estate(), 1000, 7);
+        let left = deposits.leave(1, [0; 14], memfd(), region(), 1000, 7);
         assert_eq!(left, Err(Errno::NOBUFS));
         assert!(deposits.links.is_empty() && deposits.quotas.users().is_empty());
     }
@@ -349,7 +349,7 @@ mod tests {
         let link = memfd();
         for cookie in 1..=3 {
             let again = link.try_clone().unwrap();
-            let left = deposits.leave(cookie, [0; 14], again, estate(), 1, 1);
+            let left = deposits.leave(cookie, [0; 14], again, region(), 1, 1);
             left.unwrap();
         }
         let one = deposits.take(1, 1, false).unwrap();
@@ -365,7 +365,7 @@ mod tests {
         let now = Instant::now();
         let nobody_asks = |_: &mut BTreeSet<u64>| -> bool { panic!("nothing is due") };
         assert_eq!(deposits.expire(now, nobody_asks), None);
-        deposits.on_gone(7, now);
+        deposits.on_depositor_ended(7, now);
         let first = deposits.expire(now, nobody_asks).unwrap();
         assert_eq!(first, now + FIRST_LOOK);
         // One of the sockets is gone.
@@ -386,7 +386,7 @@ mod tests {
         let mut deposits = deposits(10);
         leave(&mut deposits, 1);
         let now = Instant::now();
-        deposits.on_gone(7, now);
+        deposits.on_depositor_ended(7, now);
         let end = deposits.expire(now + FIRST_LOOK, |_| false).unwrap();
         assert_eq!((end, deposits.len()), (now + LONGEST_PAUSE, 1));
         assert_eq!(deposits.expire(end, |_| false), None);

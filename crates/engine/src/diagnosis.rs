@@ -45,18 +45,18 @@ impl Claim {
         if self.address.family == INET { 2 } else { 10 }
     }
 
-    fn is_told_by(&self, body: &[u8]) -> bool {
+    fn is_confirmed_by(&self, body: &[u8]) -> bool {
         let length = if self.address.family == INET { 4 } else { 16 };
         body.first() == Some(&self.family())
             && half(body, SOURCE_PORT) == self.address.port.to_be()
             && body.get(SOURCE..SOURCE + length) == self.address.bytes.get(..length)
-            && told_cookie(body) == self.cookie
+            && cookie_of(body) == self.cookie
             && self.user.is_none_or(|user| word(body, USER) == user)
     }
 }
 
 /// The cookie in an answer, in two halves.
-fn told_cookie(body: &[u8]) -> u64 {
+fn cookie_of(body: &[u8]) -> u64 {
     u64::from(word(body, COOKIE + 4)) << 32 | u64::from(word(body, COOKIE))
 }
 
@@ -113,7 +113,7 @@ fn find(claims: &[Claim]) -> Result<Vec<bool>, Errno> {
         }
         let mut found = false;
         netlink::ask(&socket, BY_FAMILY, &request, &mut |_, body| {
-            found |= body.get(STATE) == Some(&LISTEN) && claim.is_told_by(body);
+            found |= body.get(STATE) == Some(&LISTEN) && claim.is_confirmed_by(body);
         })?;
         Ok(found)
     };
@@ -140,10 +140,10 @@ fn list(claims: &[Claim], proved: &mut [bool]) -> Result<(), Errno> {
             request[8..10].copy_from_slice(&first.to_be_bytes());
         }
         dump(Some(SOCK_DIAG), BY_FAMILY, &request, &mut |_, body| {
-            let cookie = told_cookie(body);
+            let cookie = cookie_of(body);
             for index in of_cookie.get(&cookie).into_iter().flatten() {
                 if let (Some(claim), Some(proved)) = (claims.get(*index), proved.get_mut(*index)) {
-                    *proved |= claim.is_told_by(body);
+                    *proved |= claim.is_confirmed_by(body);
                 }
             }
         })?;

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 /// The most descriptors of one answer: the memory, channel and anchors of a new link.
 const LARGEST_ANSWER: usize = 2 + FIRST_ANCHORS;
 /// Messages of a user that are examined for each new one: more than one, so that the list of read messages shrinks.
-const LOOKED_AT: usize = 2;
+const EXAMINED: usize = 2;
 /// Messages that are examined where the user has reached the bound.
-const LOOKED_AT_AT_THE_BOUND: usize = 64;
+const EXAMINED_AT_THE_BOUND: usize = 64;
 
 /// Messages of each user that are examined in every [`PERIOD`].
-const LOOKED_AT_IN_A_PERIOD: usize = 256;
+const EXAMINED_IN_A_PERIOD: usize = 256;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// One message. Its socket is kept open until the message was read, since a closed socket does not show that.
@@ -74,7 +74,7 @@ impl InFlight {
         if descriptors.is_empty() {
             return packet::send(socket, message, descriptors);
         }
-        self.forget_read(user, LOOKED_AT);
+        self.forget_read(user, EXAMINED);
         let ticket = self.charge(user, descriptors.len())?;
         packet::send(socket, message, descriptors)?;
         self.by_user.entry(user).or_default().push_back(Unread {
@@ -94,7 +94,7 @@ impl InFlight {
         if due <= now {
             let users: Vec<u32> = self.by_user.keys().copied().collect();
             for user in users {
-                self.forget_read(user, LOOKED_AT_IN_A_PERIOD);
+                self.forget_read(user, EXAMINED_IN_A_PERIOD);
             }
             self.due = (!self.by_user.is_empty()).then(|| now + PERIOD);
         }
@@ -105,7 +105,7 @@ impl InFlight {
     fn charge(&mut self, user: u32, descriptors: usize) -> Result<Ticket, Errno> {
         let amounts = Amounts::of(Kind::InFlight, descriptors).and(Kind::Descriptors, 1);
         self.quotas.charge(user, amounts).or_else(|_| {
-            self.forget_read(user, LOOKED_AT_AT_THE_BOUND);
+            self.forget_read(user, EXAMINED_AT_THE_BOUND);
             self.quotas.charge(user, amounts)
         })
     }

@@ -93,4 +93,4 @@ pub const DESCRIPTOR_RESERVE: usize = 128;
 /// Anchors sent along with a new link.
 pub const FIRST_ANCHORS: usize = 16;
 /// Links that are requested between two searches of a region for unused links.
-pub const ASKED_A_LOOK: usize = 8;
+pub const LINKS_PER_SEARCH: usize = 8;

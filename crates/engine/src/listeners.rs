@@ -122,7 +122,7 @@ impl CoreEngine {
         known.defers = defers;
         self.directory.defer(listener, defers);
         match (was_known_to_peers, defers == 0) {
-            (true, false) => self.note_news(ListenerChange::Removed(listener)),
+            (true, false) => self.note_change(ListenerChange::Removed(listener)),
             (false, true) => self.announce_to_peers(listener),
             _ => {}
         }
@@ -136,7 +136,7 @@ impl CoreEngine {
             && known.defers == 0
         {
             let (address, v6_only) = (known.address, known.v6_only);
-            self.note_news(ListenerChange::Added(
+            self.note_change(ListenerChange::Added(
                 listener,
                 OwnListener { address, v6_only },
             ));
@@ -146,8 +146,8 @@ impl CoreEngine {
     pub(super) fn unlisten(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         if words[0] == 0 {
             // After an exec: drops the listeners that the exec closed.
-            let doubtful = std::mem::take(&mut self.program_mut(number)?.doubtful);
-            for listener in doubtful {
+            let unconfirmed = std::mem::take(&mut self.program_mut(number)?.unconfirmed);
+            for listener in unconfirmed {
                 self.remove_holder(listener, number);
             }
             return Ok(Answer::default());
@@ -162,7 +162,7 @@ impl CoreEngine {
     }
 
     /// The answer to a `Listen` did not arrive: the program does not hold the listener.
-    pub fn on_unheard_listener(&mut self, number: u32, listener: u64) {
+    pub fn on_lost_listen_answer(&mut self, number: u32, listener: u64) {
         if let Ok(listener) = u32::try_from(listener) {
             self.remove_holder(listener, number);
         }
@@ -175,7 +175,7 @@ impl CoreEngine {
         ) {
             known.holders.insert(number);
             program.listeners.insert(listener);
-            program.doubtful.remove(&listener);
+            program.unconfirmed.remove(&listener);
             let user = program.user;
             self.publish_holders(listener);
             self.note_exposed(listener, user);
@@ -298,11 +298,11 @@ impl CoreEngine {
         self.directory.hold(listener, holders.len());
         self.directory
             .set_queue(listener, name, acceptors.unwrap_or(u32::MAX));
-        self.tell_stacks(|| Command::AcceptMode(listener, mode));
+        self.send_to_stacks(|| Command::AcceptMode(listener, mode));
     }
 
     /// Sends a command to all stack modules, which route connections to listeners of this host.
-    fn tell_stacks(&self, command: impl Fn() -> Command) {
+    fn send_to_stacks(&self, command: impl Fn() -> Command) {
         for stack in &self.stacks {
             stack.send(command());
         }
@@ -340,8 +340,8 @@ impl CoreEngine {
         self.cookies.remove(&cookie);
         // The daemon's own links stay known until it drops them: connections that wait in them may be passed on.
         self.forget_links(|link| link.listener == listener && link.client != RELAY);
-        self.note_news(ListenerChange::Removed(listener));
-        self.tell_stacks(|| Command::ListenerClosed(listener));
+        self.note_change(ListenerChange::Removed(listener));
+        self.send_to_stacks(|| Command::ListenerClosed(listener));
     }
 
     /// Drops `listener` with all its holders.

@@ -11,12 +11,12 @@ pub type Change = (u16, u64);
 
 /// Why a port has its present word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum PortState {
     /// Nobody has the port. Its word still names the last owner, since a connection of that time may still wait for
     /// accept.
     Free,
     /// The port is part of a block.
-    Dealt,
+    InBlock,
     /// A program has shown the port, in the name of this region.
     Shown(u64),
 }
@@ -25,7 +25,7 @@ enum Held {
 #[derive(Debug)]
 pub struct PortOwners {
     /// The published words, and their reasons.
-    ports: Vec<(u64, Held)>,
+    ports: Vec<(u64, PortState)>,
     /// Shown ports by region, in the order in which they were shown.
     by_region: HashMap<u64, VecDeque<u16>>,
     /// Ports with each region that has shown them, even where another one did so later, and the same pairs by region.
@@ -40,7 +40,7 @@ impl PortOwners {
     #[must_use]
     pub fn new(bound: usize) -> Self {
         Self {
-            ports: vec![(0, Held::Free); PORTS],
+            ports: vec![(0, PortState::Free); PORTS],
             by_region: HashMap::new(),
             regions: BTreeSet::new(),
             showed: BTreeSet::new(),
@@ -54,7 +54,7 @@ impl PortOwners {
         ports(block)
             .map(|port| {
                 self.forget(port);
-                self.set(port, word, Held::Dealt)
+                self.set(port, word, PortState::InBlock)
             })
             .collect()
     }
@@ -81,13 +81,13 @@ impl PortOwners {
         let own = u64::from(place) << 32 | owner;
         let (word, held) = self.at(port);
         match held {
-            Held::Free => {}
-            Held::Dealt if word == owner => {
+            PortState::Free => {}
+            PortState::InBlock if word == owner => {
                 self.note_shown(port, region);
                 return Ok(Vec::new());
             }
-            Held::Shown(_) if word == own => self.forget(port),
-            Held::Dealt | Held::Shown(_) => return Err(Errno::ADDRINUSE),
+            PortState::Shown(_) if word == own => self.forget(port),
+            PortState::InBlock | PortState::Shown(_) => return Err(Errno::ADDRINUSE),
         }
         let before = self.by_region.entry(region).or_default();
         before.push_back(port);
@@ -97,7 +97,7 @@ impl PortOwners {
             self.release(oldest);
         }
         self.note_shown(port, region);
-        Ok(vec![self.set(port, own, Held::Shown(region))])
+        Ok(vec![self.set(port, own, PortState::Shown(region))])
     }
 
     /// A region is not used any more.
@@ -127,7 +127,7 @@ impl PortOwners {
 
     /// Removes a port from the shown ones.
     fn forget(&mut self, port: u16) {
-        let (_, Held::Shown(region)) = self.at(port) else {
+        let (_, PortState::Shown(region)) = self.at(port) else {
             return;
         };
         if let Some(ports) = self.by_region.get_mut(&region) {
@@ -138,18 +138,18 @@ impl PortOwners {
         }
     }
 
-    fn at(&self, port: u16) -> (u64, Held) {
+    fn at(&self, port: u16) -> (u64, PortState) {
         let known = self.ports.get(usize::from(port)).copied();
-        known.unwrap_or((0, Held::Free))
+        known.unwrap_or((0, PortState::Free))
     }
 
     fn release(&mut self, port: u16) {
         if let Some((_, held)) = self.ports.get_mut(usize::from(port)) {
-            *held = Held::Free;
+            *held = PortState::Free;
         }
     }
 
-    fn set(&mut self, port: u16, word: u64, held: Held) -> Change {
+    fn set(&mut self, port: u16, word: u64, held: PortState) -> Change {
         if let Some(known) = self.ports.get_mut(usize::from(port)) {
             *known = (word, held);
         }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(owners.show(10001, 0, 7, 1), Err(Errno::ADDRINUSE));
         assert_eq!(owners.show(10001, 9, 0, 1), Ok(Vec::new()));
         owners.take_back(BLOCK);
-        assert_eq!(owners.at(10001), (1, Held::Free), "who had it last");
+        assert_eq!(owners.at(10001), (1, PortState::Free), "who had it last");
         assert_eq!(owners.show(10001, 0, 7, 1), Ok(vec![(10001, 8)]));
     }
 
@@ -200,7 +200,7 @@ mod tests {
         owners.show(10000, 5, 7, 3).unwrap();
         owners.give(BLOCK, 9);
         owners.forget_region(3);
-        assert_eq!(owners.at(10000), (10, Held::Dealt));
+        assert_eq!(owners.at(10000), (10, PortState::InBlock));
     }
 
     #[test]
@@ -228,6 +228,9 @@ mod tests {
             owners.show(port, 0, 7, 1).unwrap();
         }
         let held = [80, 81, 82].map(|port| owners.at(port).1);
-        assert_eq!(held, [Held::Shown(1), Held::Free, Held::Shown(1)]);
+        assert_eq!(
+            held,
+            [PortState::Shown(1), PortState::Free, PortState::Shown(1)]
+        );
     }
 }

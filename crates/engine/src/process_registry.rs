@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 const DIGITS: usize = HOLDERS.ilog2() as usize + 1;
 
 /// The inode of the PID namespace of the daemon; 0 where it is not known.
-static HERE: LazyLock<u32> = LazyLock::new(|| {
+static OWN_NAMESPACE: LazyLock<u32> = LazyLock::new(|| {
     let own = namespace::inode("self", "pid");
     own.and_then(|own| u32::try_from(own).ok()).unwrap_or(0)
 });
@@ -75,7 +75,7 @@ impl ProcessRegistry {
     }
 
     /// Continues for a turn. Returns whether it is complete.
-    pub fn go_on(&mut self, outside: &Outside, copy: &mut Snapshot, turn: &Turn) -> bool {
+    pub fn run_turn(&mut self, outside: &Outside, copy: &mut Snapshot, turn: &Turn) -> bool {
         while self.next < self.records {
             self.look(outside, copy);
             if turn.is_over() {
@@ -120,7 +120,7 @@ impl ProcessRegistry {
             .ok()
             .and_then(Pid::from_raw);
         if let Some(process) = process {
-            let judged = *HERE != 0 && name >> 32 == u64::from(*HERE);
+            let judged = *OWN_NAMESPACE != 0 && name >> 32 == u64::from(*OWN_NAMESPACE);
             let has_ended = judged && test_kill_process(process) == Err(Errno::SRCH);
             self.used.push((index, has_ended));
         }
@@ -153,7 +153,7 @@ impl ProcessRegistry {
     }
 
     /// Whether all of the `references` to an entry are those of processes that have ended.
-    pub fn have_left(&self, entry: usize, references: u32) -> bool {
+    pub fn have_all_ended(&self, entry: usize, references: u32) -> bool {
         let ended = self.ended.get(entry / 64);
         let ended = ended.map_or(0, |counts| counts.of(entry));
         let living = self.living.get(entry / 64);
@@ -186,7 +186,7 @@ mod tests {
         let region = Region::map(file.as_raw_fd(), size, Access::ReadWrite).unwrap();
         let mut gone = std::process::Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
-        let here = u64::from(*HERE) << 32;
+        let here = u64::from(*OWN_NAMESPACE) << 32;
         let processes = [
             (0, here | u64::from(gone.id()), [70, 71, 72]),
             (3, here | u64::from(gone.id()), [70, 299, 299]),
@@ -207,13 +207,13 @@ mod tests {
         for turn in [Duration::ZERO, Duration::from_secs(60)] {
             let mut holders = ProcessRegistry::new(ENTRIES, u32::MAX);
             let mut copy = Snapshot::new(4096);
-            while !holders.go_on(&outside, &mut copy, &Turn::of(turn)) {}
-            assert!(holders.have_left(70, 2), "both have ended");
-            assert!(!holders.have_left(70, 3), "somebody else has it");
-            assert!(!holders.have_left(71, 2), "one lives");
-            assert!(!holders.have_left(72, 1), "one may live");
-            assert!(holders.have_left(299, 1));
-            assert!(!holders.have_left(5, 0), "nobody ever had it");
+            while !holders.run_turn(&outside, &mut copy, &Turn::of(turn)) {}
+            assert!(holders.have_all_ended(70, 2), "both have ended");
+            assert!(!holders.have_all_ended(70, 3), "somebody else has it");
+            assert!(!holders.have_all_ended(71, 2), "one lives");
+            assert!(!holders.have_all_ended(72, 1), "one may live");
+            assert!(holders.have_all_ended(299, 1));
+            assert!(!holders.have_all_ended(5, 0), "nobody ever had it");
         }
     }
 }

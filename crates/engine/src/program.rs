@@ -13,7 +13,7 @@ const MOST_INHERITED: usize = 64;
 /// The region of a program, with the ports and links that belong to it. Forked children go on using it: it lives as
 /// long as one of them does.
 #[derive(Debug)]
-pub struct Estate {
+pub struct ProgramRegion {
     /// The number of the program for which it was made.
     pub program: u32,
     /// The user of that program.
@@ -21,7 +21,7 @@ pub struct Estate {
     /// The number of the region. A program gets another one after an exec.
     pub number: u64,
     /// The memory.
-    pub region: OwnedFd,
+    pub memory: OwnedFd,
     /// The size of the memory in bytes.
     pub size: usize,
     /// The number of socket entries.
@@ -31,7 +31,7 @@ pub struct Estate {
     /// The number of known links that the program made.
     pub links: Cell<usize>,
     /// Links that were requested since the region was last searched for unused ones.
-    pub unlooked: Cell<usize>,
+    pub requested_since_search: Cell<usize>,
 }
 
 /// One attached program, or a connection that has not attached yet.
@@ -50,15 +50,15 @@ pub struct Program {
     /// The name for display.
     pub name: String,
     /// Its own region, once attached.
-    pub estate: Option<Rc<Estate>>,
+    pub region: Option<Rc<ProgramRegion>>,
     /// Regions of its forking parents that it uses.
-    pub inherited: Vec<Rc<Estate>>,
+    pub inherited: Vec<Rc<ProgramRegion>>,
     /// Whether a parent announced it by `Adopt`.
     pub adopted: bool,
     /// The listeners that it holds.
     pub listeners: BTreeSet<u32>,
     /// Listeners that it held before an `exec` and has not announced since.
-    pub doubtful: BTreeSet<u32>,
+    pub unconfirmed: BTreeSet<u32>,
     /// The charge to its user, once it counts as a program.
     pub ticket: Option<Ticket>,
 }
@@ -73,11 +73,11 @@ impl Program {
             namespace: None,
             process,
             name: String::new(),
-            estate: None,
+            region: None,
             inherited: Vec::new(),
             adopted: false,
             listeners: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
             ticket: None,
         }
     }
@@ -86,7 +86,7 @@ impl Program {
     #[must_use]
     pub fn child(&self, socket: Rc<OwnedFd>, listeners: BTreeSet<u32>, ticket: Ticket) -> Self {
         let mut inherited = self.inherited.clone();
-        inherited.extend(self.estate.clone());
+        inherited.extend(self.region.clone());
         if inherited.len() > MOST_INHERITED {
             inherited.remove(0);
         }
@@ -96,35 +96,35 @@ impl Program {
             namespace: self.namespace,
             process: 0,
             name: self.name.clone(),
-            estate: None,
+            region: None,
             inherited,
             adopted: true,
             listeners,
-            doubtful: BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
             ticket: Some(ticket),
         }
     }
 
     /// Records that it uses a socket of another program's region. Returns a region that it does not count as using any
     /// more.
-    pub fn use_estate(&mut self, estate: Rc<Estate>) -> Option<Rc<Estate>> {
-        if self.estate.iter().any(|one| Rc::ptr_eq(one, &estate)) {
-            return Some(estate);
+    pub fn use_region(&mut self, region: Rc<ProgramRegion>) -> Option<Rc<ProgramRegion>> {
+        if self.region.iter().any(|one| Rc::ptr_eq(one, &region)) {
+            return Some(region);
         }
-        self.inherited.retain(|one| !Rc::ptr_eq(one, &estate));
-        self.inherited.push(estate);
+        self.inherited.retain(|one| !Rc::ptr_eq(one, &region));
+        self.inherited.push(region);
         (self.inherited.len() > MOST_INHERITED).then(|| self.inherited.remove(0))
     }
 
     /// Whether it counts as a program, in contrast to a half-open connection.
     #[must_use]
     pub const fn is_attached(&self) -> bool {
-        self.estate.is_some() || self.adopted
+        self.region.is_some() || self.adopted
     }
 
     /// Whether it is shown. A forked child that only has what its parent opened is not.
     pub fn is_shown(&self) -> bool {
-        self.estate.is_some() || self.adopted && !self.listeners.is_empty()
+        self.region.is_some() || self.adopted && !self.listeners.is_empty()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Programs attach, fork and end.
 
 use super::state::{Answer, CoreEngine, Refusal, narrow};
-use crate::limits::{ASKED_A_LOOK, Limits};
+use crate::limits::{LINKS_PER_SEARCH, Limits};
 use crate::namespace;
-use crate::program::{Estate, Program, shown_name};
+use crate::program::{Program, ProgramRegion, shown_name};
 use crate::quota::{Amounts, Kind, Ticket};
 use netchannel_abi::program::{Header, MAGIC, RELAY};
 use netchannel_abi::{LAYOUT_HASH, VERSION};
@@ -46,7 +46,7 @@ impl CoreEngine {
 
     /// Another user sends over the socket of program `number`. The program is treated as newly connected, and loses all
     /// that the former user was given.
-    pub(super) fn begin_anew(&mut self, number: u32, sender: Sender) -> Result<(), Refusal> {
+    pub(super) fn reset_for_user(&mut self, number: u32, sender: Sender) -> Result<(), Refusal> {
         let program = self.program_mut(number)?;
         let new = Program {
             namespace: program.namespace,
@@ -57,7 +57,7 @@ impl CoreEngine {
             self.remove_holder(*listener, number);
         }
         self.forget_links(|link| link.client == number);
-        self.settle(former.inherited.into_iter().chain(former.estate));
+        self.settle(former.inherited.into_iter().chain(former.region));
         Ok(())
     }
 
@@ -97,19 +97,19 @@ impl CoreEngine {
             None => Some(self.admit_program(sender.user())?),
         };
         let mut descriptors = descriptors.into_iter();
-        let (estate, shared) = match descriptors.next() {
-            Some(region) => self.brought(number, region, words[5])?,
-            None => (self.new_estate(number)?, None),
+        let (region, shared) = match descriptors.next() {
+            Some(region) => self.admit_brought_region(number, region, words[5])?,
+            None => (self.new_region(number)?, None),
         };
         let mut answer = Answer::default();
         if words[5] == 0 {
-            let handed = estate.region.try_clone();
+            let handed = region.memory.try_clone();
             let handed = handed.map_err(|error| packet::errno(&error))?;
             answer.descriptors.push(Rc::new(handed));
         }
         answer.descriptors.push(self.directory.descriptor());
         // The sockets are those of the shared region; all else belongs to the new one.
-        let shown = shared.as_ref().unwrap_or(&estate);
+        let shown = shared.as_ref().unwrap_or(&region);
         answer.words[0] = u64::from(number);
         answer.words[1] = u64::from(shown.entries);
         answer.words[2] = u64::from(sender.user());
@@ -131,24 +131,24 @@ impl CoreEngine {
             "attached"
         );
         // After an exec the new image uses only the former regions that it looks up.
-        let before = program.estate.replace(estate);
+        let before = program.region.replace(region);
         let mut former = Vec::new();
         if before.is_some() {
             former = std::mem::take(&mut program.inherited);
             former.extend(before);
-            program.doubtful = program.listeners.clone();
+            program.unconfirmed = program.listeners.clone();
         }
-        former.extend(shared.and_then(|shared| program.use_estate(shared)));
-        let doubtful = program.doubtful.clone();
-        self.leave_queues(number, &doubtful);
+        former.extend(shared.and_then(|shared| program.use_region(shared)));
+        let unconfirmed = program.unconfirmed.clone();
+        self.leave_queues(number, &unconfirmed);
         self.settle(former);
         Ok(answer)
     }
 
-    fn new_estate(&mut self, program: u32) -> Result<Rc<Estate>, Refusal> {
+    fn new_region(&mut self, program: u32) -> Result<Rc<ProgramRegion>, Refusal> {
         let entries = self.limits.entries;
         let (region, _) = memory::program_region(entries)?;
-        self.estate_of(program, region, entries)
+        self.make_region(program, region, entries)
     }
 
     fn admit_program(&self, user: u32) -> Result<Ticket, Refusal> {
@@ -158,14 +158,14 @@ impl CoreEngine {
         Ok(self.quotas.charge(user, amounts)?)
     }
 
-    /// A program brings a region, which it may fill, whoever made it. Returns its own region, and the brought one if
+    /// A program brings a region, which it may fill, whoever made it. Returns its own region, and the admit_brought_region one if
     /// another process of the same user has it too, as a parent of this one.
-    fn brought(
+    fn admit_brought_region(
         &mut self,
         number: u32,
         region: OwnedFd,
         entries: u64,
-    ) -> Result<(Rc<Estate>, Option<Rc<Estate>>), Refusal> {
+    ) -> Result<(Rc<ProgramRegion>, Option<Rc<ProgramRegion>>), Refusal> {
         let user = self.program(number)?.user;
         let entries = narrow(entries)?;
         // The views visit every entry: more entries than this daemon or the former one gives are refused.
@@ -175,35 +175,35 @@ impl CoreEngine {
         }
         admit_region(&region, entries, user)?;
         let programs = self.programs.values();
-        let mut estates = programs.flat_map(|one| one.estate.iter().chain(&one.inherited));
-        let known = estates.find(|one| memory::is_same(&one.region, &region));
+        let mut regions = programs.flat_map(|one| one.region.iter().chain(&one.inherited));
+        let known = regions.find(|one| memory::is_same(&one.memory, &region));
         match known.map(Rc::clone) {
             // Another user could write the locks and everything else in the region.
             Some(known) if known.user != user => Err(Refusal::Errno(Errno::PERM)),
-            Some(known) => Ok((self.new_estate(number)?, Some(known))),
-            None => Ok((self.estate_of(number, region, entries)?, None)),
+            Some(known) => Ok((self.new_region(number)?, Some(known))),
+            None => Ok((self.make_region(number, region, entries)?, None)),
         }
     }
 
-    fn estate_of(
+    fn make_region(
         &mut self,
         program: u32,
         region: OwnedFd,
         entries: u32,
-    ) -> Result<Rc<Estate>, Refusal> {
+    ) -> Result<Rc<ProgramRegion>, Refusal> {
         let user = self.program(program)?.user;
         let size = usize::try_from(entries).map_or(0, netchannel_abi::program::size);
         self.last_region += 1;
-        Ok(Rc::new(Estate {
+        Ok(Rc::new(ProgramRegion {
             program,
             user,
             number: self.last_region,
-            region,
+            memory: region,
             size,
             entries,
             ports: RefCell::new(Vec::new()),
             links: Cell::new(0),
-            unlooked: Cell::new(ASKED_A_LOOK),
+            requested_since_search: Cell::new(LINKS_PER_SEARCH),
         }))
     }
 
@@ -239,7 +239,7 @@ impl CoreEngine {
     }
 
     /// The attach socket of a program has hung up, or the program is detached for a fault.
-    pub fn on_gone(&mut self, number: u32, now: Instant) {
+    pub fn on_program_ended(&mut self, number: u32, now: Instant) {
         let Some(program) = self.programs.remove(&number) else {
             return;
         };
@@ -252,32 +252,32 @@ impl CoreEngine {
         for listener in &program.listeners {
             self.remove_holder(*listener, number);
         }
-        self.deposits.on_gone(number, now);
-        let estates = program.inherited.into_iter().chain(program.estate);
-        self.settle(estates);
+        self.deposits.on_depositor_ended(number, now);
+        let regions = program.inherited.into_iter().chain(program.region);
+        self.settle(regions);
     }
 
     /// Releases the resources of regions that are not used any more.
-    pub(super) fn settle(&mut self, estates: impl IntoIterator<Item = Rc<Estate>>) {
-        for estate in estates {
-            if let Ok(estate) = Rc::try_unwrap(estate) {
-                self.departed.keep(&estate);
-                self.owners.forget_region(estate.number);
-                for (block, _charged) in estate.ports.into_inner() {
+    pub(super) fn settle(&mut self, regions: impl IntoIterator<Item = Rc<ProgramRegion>>) {
+        for region in regions {
+            if let Ok(region) = Rc::try_unwrap(region) {
+                self.departed.keep(&region);
+                self.owners.forget_region(region.number);
+                for (block, _charged) in region.ports.into_inner() {
                     self.owners.take_back(block);
                     self.ports.give(block);
                 }
                 // After an exec the program has other links under the same number.
-                if !self.programs.contains_key(&estate.program) {
-                    self.forget_links_of(estate.program);
+                if !self.programs.contains_key(&region.program) {
+                    self.forget_links_of(region.program);
                 }
             }
         }
     }
 
-    pub(super) fn estate(&self, number: u32) -> Result<&Rc<Estate>, Refusal> {
+    pub(super) fn own_region(&self, number: u32) -> Result<&Rc<ProgramRegion>, Refusal> {
         let missing = Refusal::Fault("a request before Attach");
-        self.program(number)?.estate.as_ref().ok_or(missing)
+        self.program(number)?.region.as_ref().ok_or(missing)
     }
 }
 

@@ -136,9 +136,9 @@ impl Bounds {
 /// The user to whom the daemon's own resources for stack modules are charged. Without a bound of its own.
 pub const DAEMON: u32 = u32::MAX;
 /// The minimum time between two messages in the log about one user and kind.
-const SILENCE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The number of users and kinds whose last message is remembered.
-const MOST_SAID: usize = 1024;
+const MOST_LOGGED: usize = 1024;
 
 #[derive(Debug)]
 struct Table {
@@ -147,7 +147,7 @@ struct Table {
     sum: Amounts,
     /// Bounds that were reached since the last message.
     reached: BTreeMap<(u32, Kind), usize>,
-    said: HashMap<(u32, Kind), Instant>,
+    last_logged: HashMap<(u32, Kind), Instant>,
 }
 
 impl Table {
@@ -181,7 +181,7 @@ impl Quotas {
             users: BTreeMap::new(),
             sum: Amounts::default(),
             reached: BTreeMap::new(),
-            said: HashMap::new(),
+            last_logged: HashMap::new(),
         })))
     }
 
@@ -250,18 +250,18 @@ impl Quotas {
 
     /// Messages for the log about reached bounds: at most one a minute of each user and kind.
     #[must_use]
-    pub fn complaints(&self, now: Instant) -> Vec<String> {
+    pub fn log_messages(&self, now: Instant) -> Vec<String> {
         let mut table = self.0.borrow_mut();
         if table.reached.is_empty() {
             return Vec::new();
         }
-        let fresh = |at: &Instant| now.saturating_duration_since(*at) < SILENCE;
-        table.said.retain(|_, at| fresh(at));
+        let fresh = |at: &Instant| now.saturating_duration_since(*at) < LOG_INTERVAL;
+        table.last_logged.retain(|_, at| fresh(at));
         let mut sentences = Vec::new();
         for ((user, kind), bound) in std::mem::take(&mut table.reached) {
             let key = (user, kind);
-            if table.said.len() < MOST_SAID && !table.said.contains_key(&key) {
-                table.said.insert(key, now);
+            if table.last_logged.len() < MOST_LOGGED && !table.last_logged.contains_key(&key) {
+                table.last_logged.insert(key, now);
                 sentences.push(format!(
                     "user {user} may have no more {} than {bound}: what its programs ask for beyond goes over kernel TCP or fails; \
                      end or close some (`netchannel status` shows who has what)",
@@ -353,11 +353,13 @@ mod tests {
         let refused = || assert!(quotas.charge(7, Amounts::of(Kind::Links, 1)).is_err());
         refused();
         refused();
-        let said = quotas.complaints(now);
-        assert!(matches!(&said[..], [one] if one.contains("user 7") && one.contains("links")));
+        let last_logged = quotas.log_messages(now);
+        assert!(
+            matches!(&last_logged[..], [one] if one.contains("user 7") && one.contains("links"))
+        );
         refused();
-        assert!(quotas.complaints(now + SILENCE / 2).is_empty());
+        assert!(quotas.log_messages(now + LOG_INTERVAL / 2).is_empty());
         refused();
-        assert_eq!(quotas.complaints(now + SILENCE).len(), 1);
+        assert_eq!(quotas.log_messages(now + LOG_INTERVAL).len(), 1);
     }
 }

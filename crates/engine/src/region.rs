@@ -1,7 +1,7 @@
 //! The entries of one region. Entries whose pages were never written are skipped.
 
 use crate::process_registry::ProcessRegistry;
-use crate::program::Estate;
+use crate::program::ProgramRegion;
 use crate::turn::Turn;
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::link::Role;
@@ -36,7 +36,7 @@ impl Default for Copies {
 
 /// A scan of a region, step by step.
 #[derive(Debug)]
-pub struct Region {
+pub struct RegionScan {
     /// The number of entries that were ever used, as the region says.
     used: usize,
     next: usize,
@@ -44,20 +44,20 @@ pub struct Region {
 }
 
 /// The memory of a region, for reading.
-fn memory(estate: &Estate) -> Option<Outside> {
-    let admitted = Outside::admit(estate.region.as_raw_fd(), estate.size);
+fn memory(region: &ProgramRegion) -> Option<Outside> {
+    let admitted = Outside::admit(region.memory.as_raw_fd(), region.size);
     admitted
         .inspect_err(|error| tracing::warn!("cannot look into a region ({error:?})"))
         .ok()
 }
 
-impl Region {
+impl RegionScan {
     /// A scan that begins with the first entry.
-    pub fn new(estate: &Estate, copy: &mut Snapshot) -> Option<Self> {
-        copy.fill(&memory(estate)?, 0, size_of::<Header>()).ok()?;
+    pub fn new(region: &ProgramRegion, copy: &mut Snapshot) -> Option<Self> {
+        copy.fill(&memory(region)?, 0, size_of::<Header>()).ok()?;
         let header = copy.at::<Header>(0)?;
-        let used = header.high_water.load(Acquire).min(estate.entries);
-        let entries = usize::try_from(estate.entries).ok()?;
+        let used = header.high_water.load(Acquire).min(region.entries);
+        let entries = usize::try_from(region.entries).ok()?;
         Some(Self {
             used: usize::try_from(used).ok()?,
             next: 0,
@@ -71,18 +71,18 @@ impl Region {
     }
 
     /// Continues for a turn, or until `visit` returns false. Returns whether the scan is complete.
-    pub fn go_on(
+    pub fn run_turn(
         &mut self,
-        estate: &Estate,
+        region: &ProgramRegion,
         copies: &mut Copies,
         turn: &Turn,
         mut visit: impl FnMut(&SocketEntry, State, &mut Snapshot) -> bool,
     ) -> bool {
-        let Some(outside) = memory(estate) else {
+        let Some(outside) = memory(region) else {
             return true;
         };
         let Copies { entries, other } = copies;
-        if !self.holders.go_on(&outside, other, turn) {
+        if !self.holders.run_turn(&outside, other, turn) {
             return false;
         }
         while let Some(first) = next_page(&outside, self.next, self.used) {
@@ -93,7 +93,7 @@ impl Region {
                     continue;
                 };
                 let references = entry.references.load(Relaxed);
-                if !self.holders.have_left(index, references)
+                if !self.holders.have_all_ended(index, references)
                     && (!visit(entry, state, other) || turn.is_over())
                 {
                     self.next = index + 1;
@@ -139,23 +139,23 @@ const MOST_IN_ONE_GO: usize = 8192;
 /// Visits the connected entries of a region, until `found` returns true. `None` where there are too many entries for
 /// one go.
 fn for_each_connected(
-    estate: &Estate,
+    region: &ProgramRegion,
     mut found: impl FnMut(&Outside, &mut Snapshot, u32, usize, &SocketEntry) -> bool,
 ) -> Option<bool> {
-    let outside = memory(estate)?;
+    let outside = memory(region)?;
     let mut copy = Snapshot::new(ENTRIES_AT_ONCE * ENTRY);
     let mut other = Snapshot::new(16 << 10);
     copy.fill(&outside, 0, size_of::<Header>()).ok()?;
     let header = copy.at::<Header>(0)?;
     let records = header.holders.load(Acquire);
     let used = header.high_water.load(Acquire);
-    let used = usize::try_from(used.min(estate.entries)).ok()?;
-    let (mut next, mut looked_at) = (0, 0);
+    let used = usize::try_from(used.min(region.entries)).ok()?;
+    let (mut next, mut examined) = (0, 0);
     while let Some(first) = next_page(&outside, next, used) {
         let count = copy_entries(&outside, &mut copy, first, used);
         next = first + count;
-        looked_at += count;
-        if looked_at > MOST_IN_ONE_GO {
+        examined += count;
+        if examined > MOST_IN_ONE_GO {
             return None;
         }
         for index in first..next {
@@ -170,9 +170,9 @@ fn for_each_connected(
 }
 
 /// The links that entries of a region name; `None` where there are too many entries for one go.
-pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
+pub fn named_links(region: &ProgramRegion) -> Option<HashSet<u64>> {
     let mut named = HashSet::new();
-    for_each_connected(estate, |_, _, _, _, entry| {
+    for_each_connected(region, |_, _, _, _, entry| {
         named.insert(entry.link.load(Relaxed));
         false
     })?;
@@ -181,7 +181,7 @@ pub fn named_links(estate: &Estate) -> Option<HashSet<u64>> {
 
 /// Connections that conflict with a socket that a program is about to connect.
 #[derive(Clone, Copy, Debug)]
-pub struct InTheWay {
+pub struct ConflictQuery {
     /// The address to which that socket is bound.
     pub from: Address,
     /// Whether it is an IPv6 socket without IPv4.
@@ -192,7 +192,7 @@ pub struct InTheWay {
     pub process: u32,
 }
 
-impl InTheWay {
+impl ConflictQuery {
     fn has(&self, entry: &SocketEntry) -> bool {
         let (local, peer) = (entry.local.load(), entry.peer.load());
         entry.role.load(Relaxed) == Role::Client as u32
@@ -216,18 +216,18 @@ impl InTheWay {
 }
 
 /// Whether connections of a region conflict; false where there are too many entries for one go.
-pub fn is_in_the_way(estate: &Estate, wanted: &InTheWay) -> bool {
+pub fn has_conflict(region: &ProgramRegion, wanted: &ConflictQuery) -> bool {
     let mut holders = None;
-    let found = for_each_connected(estate, |outside, copy, header, index, entry| {
+    let found = for_each_connected(region, |outside, copy, header, index, entry| {
         if !wanted.has(entry) {
             return false;
         }
         let holders = holders.get_or_insert_with(|| {
-            let mut holders = ProcessRegistry::new(estate.entries as usize, header);
-            while !holders.go_on(outside, copy, &Turn::begin()) {}
+            let mut holders = ProcessRegistry::new(region.entries as usize, header);
+            while !holders.run_turn(outside, copy, &Turn::begin()) {}
             holders
         });
-        !holders.have_left(index, entry.references.load(Relaxed))
+        !holders.have_all_ended(index, entry.references.load(Relaxed))
     });
     found == Some(true)
 }
@@ -250,16 +250,16 @@ mod tests {
             entry.state.store(State::Virtual as u32, Relaxed);
             entry.link.store(index as u64 + 7, Relaxed);
         }
-        let estate = Estate {
+        let region = ProgramRegion {
             program: 1,
             user: 1000,
             number: 1,
-            region,
+            memory: region,
             size,
             entries,
             ports: RefCell::default(),
             links: Cell::default(),
-            unlooked: Cell::default(),
+            requested_since_search: Cell::default(),
         };
         let header: &Header = mapped.at(0).unwrap();
         header.high_water.store(entries, Relaxed);
@@ -272,40 +272,40 @@ mod tests {
         client.process.store(9, Relaxed);
         client.local.store(&own);
         client.peer.store(&to);
-        let wanted = InTheWay {
+        let wanted = ConflictQuery {
             from: own,
             v6_only: false,
             to,
             process: 8,
         };
         let any = |port| Address::v6([0; 16], port, 0);
-        let there = |wanted: InTheWay| is_in_the_way(&estate, &wanted);
+        let there = |wanted: ConflictQuery| has_conflict(&region, &wanted);
         assert!(there(wanted));
-        assert!(there(InTheWay {
+        assert!(there(ConflictQuery {
             from: any(700),
             ..wanted
         }));
         for other in [
-            InTheWay { to: own, ..wanted },
-            InTheWay {
+            ConflictQuery { to: own, ..wanted },
+            ConflictQuery {
                 from: any(701),
                 ..wanted
             },
-            InTheWay {
+            ConflictQuery {
                 from: any(700),
                 v6_only: true,
                 ..wanted
             },
-            InTheWay {
+            ConflictQuery {
                 process: 9,
                 ..wanted
             },
         ] {
             assert!(!there(other), "{other:?}");
         }
-        let before = netchannel_service::memory::occupied(&estate.region);
-        let found = named_links(&estate).unwrap();
+        let before = netchannel_service::memory::occupied(&region.memory);
+        let found = named_links(&region).unwrap();
         assert_eq!(found, HashSet::from([7, 8, 134, 135, 2007, 4102]));
-        assert_eq!(netchannel_service::memory::occupied(&estate.region), before);
+        assert_eq!(netchannel_service::memory::occupied(&region.memory), before);
     }
 }

@@ -89,19 +89,19 @@ impl CoreEngine {
             _ticket: Some(ticket),
         };
         self.note_link(link, made);
-        let estate = self.estate(number)?;
-        estate.links.set(estate.links.get() + 1);
+        let region = self.own_region(number)?;
+        region.links.set(region.links.get() + 1);
         Ok(answer)
     }
 
     /// Takes the changes of listeners of this host since the last call.
-    pub fn take_news(&mut self) -> Vec<ListenerChange> {
-        std::mem::take(&mut self.news)
+    pub fn take_changes(&mut self) -> Vec<ListenerChange> {
+        std::mem::take(&mut self.listener_changes)
     }
 
-    pub(super) fn note_news(&mut self, news: ListenerChange) {
+    pub(super) fn note_change(&mut self, news: ListenerChange) {
         if !self.stacks.is_empty() {
-            self.news.push(news);
+            self.listener_changes.push(news);
         }
     }
 }

@@ -49,12 +49,12 @@ impl CoreEngine {
             if operation != Operation::Attach {
                 return Err(Refusal::Errno(Errno::PERM));
             }
-            self.begin_anew(number, sender)?;
+            self.reset_for_user(number, sender)?;
         }
         let program = self.program(number)?;
         // A child may release listeners with which its parent announced it, and nothing else.
         let lets_go = program.adopted && operation == Operation::Unlisten;
-        let early = program.estate.is_none() && !lets_go;
+        let early = program.region.is_none() && !lets_go;
         if matches!(
             operation,
             Operation::Attach | Operation::Adopt | Operation::Listen | Operation::Connect

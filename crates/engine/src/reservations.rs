@@ -1,9 +1,9 @@
 //! Ports and deposits.
 
 use super::state::{Answer, CoreEngine, Refusal, narrow};
-use crate::program::{Estate, Program};
+use crate::program::{Program, ProgramRegion};
 use crate::quota::{Amounts, Kind};
-use crate::region::{InTheWay, is_in_the_way};
+use crate::region::{ConflictQuery, has_conflict};
 use crate::{anchors, diagnosis};
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::directory::place_word;
@@ -45,8 +45,8 @@ impl CoreEngine {
         let user = self.program(number)?.user;
         let wanted = words[0].min(LARGEST_BLOCK);
         let wanted = u16::try_from(wanted).map_err(|_| Errno::INVAL)?;
-        let estate = Rc::clone(self.estate(number)?);
-        let mut held = estate.ports.borrow_mut();
+        let region = Rc::clone(self.own_region(number)?);
+        let mut held = region.ports.borrow_mut();
         let sum: usize = held.iter().map(|(block, _)| usize::from(block.count)).sum();
         if sum + usize::from(wanted) > self.limits.ports_per_program {
             return Err(Refusal::Errno(Errno::NOBUFS));
@@ -76,18 +76,18 @@ impl CoreEngine {
         let bound = diagnosis::bound_address(shown, self.program(number)?.namespace)?;
         let v6_only = bound.family == INET6 && sockopt::ipv6_v6only(shown)?;
         let (port, place) = (bound.port, place_word(&bound, v6_only));
-        let region = self.estate(number)?.number;
+        let region = self.own_region(number)?.number;
         let user = self.program(number)?.user;
         let changes = self.owners.show(port, place, user, region)?;
         self.directory.set_ports(&changes);
         let to = Address::from_words([words[1], words[2], words[3]]);
-        let others = InTheWay {
+        let others = ConflictQuery {
             from: bound,
             v6_only,
             to,
             process: narrow(words[5])?,
         };
-        if to.family != 0 && self.is_in_the_way(number, &others) {
+        if to.family != 0 && self.has_conflict(number, &others) {
             return Err(Refusal::Errno(Errno::ADDRNOTAVAIL));
         }
         let mut answer = Answer::default();
@@ -96,22 +96,22 @@ impl CoreEngine {
     }
 
     /// Whether another program has a conflicting connection. That program has shown its port, too.
-    fn is_in_the_way(&self, number: u32, wanted: &InTheWay) -> bool {
-        fn used(program: &Program) -> impl Iterator<Item = &Rc<Estate>> {
-            program.estate.iter().chain(&program.inherited)
+    fn has_conflict(&self, number: u32, wanted: &ConflictQuery) -> bool {
+        fn used(program: &Program) -> impl Iterator<Item = &Rc<ProgramRegion>> {
+            program.region.iter().chain(&program.inherited)
         }
         let regions: BTreeSet<u64> = self.owners.regions_of(wanted.from.port).collect();
-        let has_shown = |estate: &Rc<Estate>| regions.contains(&estate.number);
+        let has_shown = |region: &Rc<ProgramRegion>| regions.contains(&region.number);
         // A child shows ports in its own name, while its sockets are in a region of its parent.
         let others = self.programs.iter().filter(|(other, _)| **other != number);
         let others = others.map(|(_, program)| program);
-        let by_number: BTreeMap<u64, &Rc<Estate>> = others
+        let by_number: BTreeMap<u64, &Rc<ProgramRegion>> = others
             .filter(|program| used(program).any(has_shown))
             .flat_map(used)
-            .map(|estate| (estate.number, estate))
+            .map(|region| (region.number, region))
             .collect();
-        let mut estates = by_number.values().rev().take(MOST_REGIONS);
-        estates.any(|estate| is_in_the_way(estate, wanted))
+        let mut regions = by_number.values().rev().take(MOST_REGIONS);
+        regions.any(|region| has_conflict(region, wanted))
     }
 
     pub(super) fn deposit(
@@ -129,13 +129,13 @@ impl CoreEngine {
             return Err(Refusal::Fault("a Deposit without a link"));
         }
         let user = self.program(number)?.user;
-        let estate = self.used_estate(number, words[5])?.into_estate();
-        if narrow(words[6])? >= estate.entries {
+        let region = self.used_region(number, words[5])?.into_region();
+        if narrow(words[6])? >= region.entries {
             return Err(Refusal::Errno(Errno::INVAL));
         }
         self.admit_descriptors(1)?;
         self.deposits
-            .leave(words[0], *words, link, estate, user, number)?;
+            .leave(words[0], *words, link, region, user, number)?;
         self.settle_released();
         Ok(Answer::default())
     }
@@ -148,7 +148,7 @@ impl CoreEngine {
         let found = found.ok_or(Errno::NOENT)?;
         // This check must not come earlier: an errno for too many descriptors reveals that there is a deposit.
         self.in_flight.admit(user)?;
-        let region = found.estate.region.try_clone();
+        let region = found.region.memory.try_clone();
         let region = Rc::new(region.map_err(|_| Errno::NOBUFS)?);
         let layout = self.limits.layout();
         let mut answer = Answer {
@@ -157,11 +157,11 @@ impl CoreEngine {
             fetched: (!again).then_some(cookie),
             adopted: None,
         };
-        answer.words[7] = u64::from(found.estate.entries);
+        answer.words[7] = u64::from(found.region.entries);
         answer.words[8] = layout.slots as u64;
         answer.words[9] = layout.arena as u64;
         // The program may pass the socket on, and then names the same region.
-        let unused = self.program_mut(number)?.use_estate(found.estate);
+        let unused = self.program_mut(number)?.use_region(found.region);
         self.settle(unused);
         Ok(answer)
     }

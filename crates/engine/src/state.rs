@@ -88,7 +88,7 @@ pub struct CoreEngine {
     /// Listeners of other hosts in the directory.
     pub(super) remotes: HashMap<u32, (Address, StackId)>,
     /// Changes of listeners of this host.
-    pub(super) news: Vec<ListenerChange>,
+    pub(super) listener_changes: Vec<ListenerChange>,
 }
 
 impl CoreEngine {
@@ -125,7 +125,7 @@ impl CoreEngine {
             local: None,
             tenant: false,
             remotes: HashMap::new(),
-            news: Vec::new(),
+            listener_changes: Vec::new(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The counters of programs, summed up by user, including programs that have ended: a counter must not decrease when a
 //! program ends.
 
-use crate::program::Estate;
+use crate::program::ProgramRegion;
 use netchannel_abi::program::Header;
 use netchannel_abi::reason::Reason;
 use netchannel_shm::{Outside, Snapshot};
@@ -36,8 +36,8 @@ pub struct Totals {
 
 impl Totals {
     /// The counters in the region of a program. They may be false.
-    pub fn of(estate: &Estate, copy: &mut Snapshot) -> Self {
-        let outside = Outside::admit(estate.region.as_raw_fd(), estate.size);
+    pub fn of(region: &ProgramRegion, copy: &mut Snapshot) -> Self {
+        let outside = Outside::admit(region.memory.as_raw_fd(), region.size);
         let filled = outside.and_then(|outside| copy.fill(&outside, 0, size_of::<Header>()));
         let Some(header) = filled.ok().and_then(|()| copy.at::<Header>(0)) else {
             return Self::default();
@@ -86,9 +86,9 @@ impl Users {
     }
 
     /// A region is not used any more: keeps its counters.
-    pub fn keep(&mut self, estate: &Estate) {
+    pub fn keep(&mut self, region: &ProgramRegion) {
         let mut copy = Snapshot::new(size_of::<Header>());
-        self.add(estate.user, &Totals::of(estate, &mut copy));
+        self.add(region.user, &Totals::of(region, &mut copy));
     }
 
     /// The counters of each user.
@@ -143,20 +143,20 @@ mod tests {
         header.accepts.store(5, Relaxed);
         header.tokens.store(u64::MAX, Relaxed);
         header.fallbacks[3].store(2, Relaxed);
-        let estate = Estate {
+        let region = ProgramRegion {
             program: 1,
             user: 1000,
             number: 1,
-            region,
+            memory: region,
             size,
             entries: 16,
             ports: std::cell::RefCell::default(),
             links: std::cell::Cell::default(),
-            unlooked: std::cell::Cell::default(),
+            requested_since_search: std::cell::Cell::default(),
         };
         let mut users = Users::default();
-        users.keep(&estate);
-        users.keep(&estate);
+        users.keep(&region);
+        users.keep(&region);
         let (user, totals) = users.iter().next().unwrap();
         assert_eq!((user, totals.accepts, totals.tokens), (1000, 10, 2 * MOST));
         assert_eq!(totals.fallbacks[3], 4);

@@ -20,7 +20,7 @@ pub struct UserUse {
 }
 
 /// A user's memory is measured once per this many links, since that takes a system call for each link.
-const LINKS_A_LOOK: usize = 64;
+const LINKS_PER_MEASUREMENT: usize = 64;
 
 impl CoreEngine {
     /// The charges of all users.
@@ -45,8 +45,8 @@ impl CoreEngine {
 
     /// Each region and each link: its user, and the bytes that it occupies.
     fn occupied(&self) -> impl Iterator<Item = (u32, u64)> {
-        let estates = self.programs.values().filter_map(|one| one.estate.as_ref());
-        let regions = estates.map(|one| (one.user, &one.region));
+        let regions = self.programs.values().filter_map(|one| one.region.as_ref());
+        let regions = regions.map(|one| (one.user, &one.memory));
         let links = self.links.values().map(|link| (link.user, &*link.memory));
         regions
             .chain(links)
@@ -57,7 +57,7 @@ impl CoreEngine {
     pub(super) fn admit_memory(&self, user: u32) -> Result<(), Refusal> {
         let links = self.quotas.use_of(user, Kind::Links);
         let programs = self.quotas.use_of(user, Kind::Programs);
-        if (links + programs) % LINKS_A_LOOK != LINKS_A_LOOK - 1 {
+        if (links + programs) % LINKS_PER_MEASUREMENT != LINKS_PER_MEASUREMENT - 1 {
             return Ok(());
         }
         let own = self.occupied().filter(|(owner, _)| *owner == user);

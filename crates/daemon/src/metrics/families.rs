@@ -1,7 +1,7 @@
 //! Which metrics there are. `docs/metrics.md` lists them; a test compares the two.
 
 use super::hosts;
-use super::seen::Seen;
+use super::snapshot::MetricsSnapshot;
 use super::text::{Kind, Text, Value};
 use netchannel_abi::reason::Reason;
 use netchannel_engine::totals::{Totals, Users};
@@ -10,20 +10,20 @@ use Kind::{Counter, Gauge};
 
 /// All metrics.
 #[must_use]
-pub fn write(seen: &Seen) -> String {
+pub fn write(snapshot: &MetricsSnapshot) -> String {
     let mut text = Text::default();
-    daemon(&mut text, seen);
-    programs(&mut text, &seen.users);
-    if seen.hosts.configuration.is_some() {
-        hosts::configuration(&mut text, seen);
-        hosts::peers(&mut text, &seen.hosts.peers);
-        hosts::channels(&mut text, &seen.hosts.channels);
+    daemon(&mut text, snapshot);
+    programs(&mut text, &snapshot.users);
+    if snapshot.hosts.configuration.is_some() {
+        hosts::configuration(&mut text, snapshot);
+        hosts::peers(&mut text, &snapshot.hosts.peers);
+        hosts::channels(&mut text, &snapshot.hosts.channels);
     }
     text.finish()
 }
 
-fn daemon(text: &mut Text, seen: &Seen) {
-    let status = &seen.status;
+fn daemon(text: &mut Text, snapshot: &MetricsSnapshot) {
+    let status = &snapshot.status;
     let version = [("version", status.version.as_str())];
     text.family(
         (
@@ -48,7 +48,7 @@ fn daemon(text: &mut Text, seen: &Seen) {
         "netchannel_programs",
         Gauge,
         "Attached programs.",
-        seen.programs,
+        snapshot.programs,
     );
     plain(
         text,
@@ -78,7 +78,7 @@ fn daemon(text: &mut Text, seen: &Seen) {
         "Programs that were detached for a fault.",
         status.faults,
     );
-    let sockets = seen.sockets.iter();
+    let sockets = snapshot.sockets.iter();
     text.family(
         (
             "netchannel_sockets",
@@ -87,7 +87,7 @@ fn daemon(text: &mut Text, seen: &Seen) {
         ),
         sockets.map(|(path, count)| (vec![("path", path.name())], *count)),
     );
-    let threads = seen.hosts.workers.iter();
+    let threads = snapshot.hosts.workers.iter();
     text.family(
         (
             "netchannel_thread_processor_seconds_total",

@@ -8,20 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
 /// Something of everything.
-fn everything() -> Seen {
-    let mut seen = Seen {
+fn everything() -> MetricsSnapshot {
+    let mut snapshot = MetricsSnapshot {
         sockets: vec![(Path::Virtual, 3), (Path::Kernel, 1)],
         reloads: 2,
-        ..Seen::default()
+        ..MetricsSnapshot::default()
     };
-    seen.status.version = "1.2.3".to_owned();
+    snapshot.status.version = "1.2.3".to_owned();
     let mut totals = Totals {
         connects: 5,
         ..Totals::default()
     };
     totals.fallbacks[3] = 7;
-    seen.users.add(1000, &totals);
-    let hosts = &mut seen.hosts;
+    snapshot.users.add(1000, &totals);
+    let hosts = &mut snapshot.hosts;
     hosts.configuration = Some("netchannel.toml".to_owned());
     hosts.worker_mut("channels-L").processor_nanoseconds = 1_500_000_000;
     let peer = hosts.peer_mut("beta");
@@ -40,7 +40,7 @@ fn everything() -> Seen {
         setting: "sticky".to_owned(),
         set: false,
     });
-    seen
+    snapshot
 }
 
 /// A family as it was read: its kind, and the labels and value of each sample.
@@ -120,7 +120,7 @@ fn every_metric_has_help_and_type_and_a_sample() {
 
 #[test]
 fn without_a_configuration_nothing_is_said_of_peers() {
-    let families = read(&write(&Seen::default()));
+    let families = read(&write(&MetricsSnapshot::default()));
     assert!(families.contains_key("netchannel_programs"));
     let others = families.keys().filter(|name| {
         ["peer", "channel"]

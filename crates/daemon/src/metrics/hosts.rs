@@ -1,6 +1,6 @@
 //! Metrics of other hosts.
 
-use super::seen::Seen;
+use super::snapshot::MetricsSnapshot;
 use super::text::{Kind, Text, Value};
 use netchannel_control::hosts::{ChannelCount, ChannelView, Class, Peer, State};
 
@@ -10,7 +10,7 @@ use Kind::{Counter, Gauge};
 type Counted = (&'static str, &'static str, fn(&Peer) -> Value);
 
 /// What the configuration says, and what became of it.
-pub fn configuration(text: &mut Text, seen: &Seen) {
+pub fn configuration(text: &mut Text, snapshot: &MetricsSnapshot) {
     text.family(
         (
             "netchannel_reloads_total",
@@ -18,11 +18,11 @@ pub fn configuration(text: &mut Text, seen: &Seen) {
             "Times the configuration was read again.",
         ),
         [
-            (vec![("result", "taken")], seen.reloads),
-            (vec![("result", "refused")], seen.refused_reloads),
+            (vec![("result", "taken")], snapshot.reloads),
+            (vec![("result", "refused")], snapshot.refused_reloads),
         ],
     );
-    let scheduler = &seen.hosts.scheduler;
+    let scheduler = &snapshot.hosts.scheduler;
     let policies = scheduler.policies.iter();
     text.family(
         (
@@ -49,7 +49,7 @@ pub fn configuration(text: &mut Text, seen: &Seen) {
             (vec![("decision", "retire")], scheduler.retired),
         ],
     );
-    let refused = seen.hosts.refused.iter();
+    let refused = snapshot.hosts.refused.iter();
     text.family(
         (
             "netchannel_refused_channels_total",

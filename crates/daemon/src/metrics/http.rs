@@ -55,7 +55,7 @@ impl Session for Fetch {
         self.deadline
     }
 
-    fn waits_for_us(&self) -> bool {
+    fn is_being_answered(&self) -> bool {
         self.waits.is_some()
     }
 }
@@ -75,29 +75,29 @@ impl Fetches {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum HttpRequest {
     Metrics { head_only: bool },
-    Elsewhere,
+    OtherPath,
     OtherMethod,
-    Nonsense,
+    Malformed,
 }
 
 /// Reads the first line of a request.
-fn asked(line: &[u8]) -> Asked {
+fn parse_request(line: &[u8]) -> HttpRequest {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
     let (Some(method), Some(target), Some(version)) = (method, target, version) else {
-        return Asked::Nonsense;
+        return HttpRequest::Malformed;
     };
     if !version.starts_with(b"HTTP/1.") || words.next().is_some() {
-        return Asked::Nonsense;
+        return HttpRequest::Malformed;
     }
     let path = target.split(|byte| *byte == b'?').next();
     match (method, path) {
-        (b"GET", Some(b"/metrics")) => Asked::Metrics { head_only: false },
-        (b"HEAD", Some(b"/metrics")) => Asked::Metrics { head_only: true },
-        (b"GET" | b"HEAD", _) => Asked::Elsewhere,
-        _ => Asked::OtherMethod,
+        (b"GET", Some(b"/metrics")) => HttpRequest::Metrics { head_only: false },
+        (b"HEAD", Some(b"/metrics")) => HttpRequest::Metrics { head_only: true },
+        (b"GET" | b"HEAD", _) => HttpRequest::OtherPath,
+        _ => HttpRequest::OtherMethod,
     }
 }
 
@@ -131,11 +131,13 @@ impl Fetch {
 
     fn on_request(&mut self) -> Step {
         let mut lines = self.head.split(|byte| matches!(byte, b'\r' | b'\n'));
-        match asked(lines.next().unwrap_or_default()) {
-            Asked::Metrics { head_only } => Step::Metrics(!head_only),
-            Asked::Elsewhere => self.answer("404 Not Found", "metrics are at /metrics\n", false),
-            Asked::OtherMethod => self.answer("405 Method Not Allowed", "GET them\n", false),
-            Asked::Nonsense => self.answer("400 Bad Request", "this is not HTTP\n", false),
+        match parse_request(lines.next().unwrap_or_default()) {
+            HttpRequest::Metrics { head_only } => Step::Metrics(!head_only),
+            HttpRequest::OtherPath => {
+                self.answer("404 Not Found", "metrics are at /metrics\n", false)
+            }
+            HttpRequest::OtherMethod => self.answer("405 Method Not Allowed", "GET them\n", false),
+            HttpRequest::Malformed => self.answer("400 Bad Request", "this is not HTTP\n", false),
         }
     }
 
@@ -194,11 +196,14 @@ mod tests {
 
     #[test]
     fn only_metrics_are_there() {
-        let metrics = |head_only| Asked::Metrics { head_only };
-        assert_eq!(asked(b"GET /metrics HTTP/1.1"), metrics(false));
-        assert_eq!(asked(b"HEAD /metrics?a=b HTTP/1.0"), metrics(true));
-        assert_eq!(asked(b"GET / HTTP/1.1"), Asked::Elsewhere);
-        assert_eq!(asked(b"POST /metrics HTTP/1.1"), Asked::OtherMethod);
+        let metrics = |head_only| HttpRequest::Metrics { head_only };
+        assert_eq!(parse_request(b"GET /metrics HTTP/1.1"), metrics(false));
+        assert_eq!(parse_request(b"HEAD /metrics?a=b HTTP/1.0"), metrics(true));
+        assert_eq!(parse_request(b"GET / HTTP/1.1"), HttpRequest::OtherPath);
+        assert_eq!(
+            parse_request(b"POST /metrics HTTP/1.1"),
+            HttpRequest::OtherMethod
+        );
         for line in [
             &b"GET"[..],
             b"GET /metrics",
@@ -206,7 +211,7 @@ mod tests {
             b"\x16\x03\x01",
             b"",
         ] {
-            assert_eq!(asked(line), Asked::Nonsense, "{line:?}");
+            assert_eq!(parse_request(line), HttpRequest::Malformed, "{line:?}");
         }
     }
 

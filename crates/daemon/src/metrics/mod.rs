@@ -8,12 +8,12 @@
 mod families;
 mod hosts;
 mod http;
-mod seen;
+mod snapshot;
 mod text;
 
 pub use families::write;
 pub use http::{Fetch, Fetches, Step};
-pub use seen::Seen;
+pub use snapshot::MetricsSnapshot;
 
 use crate::view::{Counted, Counts};
 use std::net::{SocketAddr, TcpListener};
@@ -67,9 +67,9 @@ impl Metrics {
         self.address
     }
 
-    /// What was counted lately enough.
+    /// What was counted recently enough.
     #[must_use]
-    pub fn lately(&self, now: Instant) -> Option<&Counted> {
+    pub fn recent(&self, now: Instant) -> Option<&Counted> {
         let (since, counted) = self.last.as_ref()?;
         (now.duration_since(*since) < FRESH).then_some(counted)
     }

@@ -38,11 +38,11 @@ impl Daemon {
         let mut begun = Vec::new();
         let response = match request {
             Request::Status => {
-                let long = self.look(|host, _| Answering::programs(host, only, &mut begun));
+                let long = self.with_host(|host, _| Answering::programs(host, only, &mut begun));
                 return Answer::Long(Box::new(long), begun);
             }
             Request::Sockets => {
-                let long = self.look(|host, _| Answering::sockets(host, only, &mut begun));
+                let long = self.with_host(|host, _| Answering::sockets(host, only, &mut begun));
                 return Answer::Long(Box::new(long), begun);
             }
             Request::Hello => Response::Hello(Hello {
@@ -78,7 +78,7 @@ impl Daemon {
     }
 
     /// Looks at programs, links and other hosts.
-    pub(super) fn look<T>(&mut self, at: impl FnOnce(&Host<'_>, &mut Copies) -> T) -> T {
+    pub(super) fn with_host<T>(&mut self, at: impl FnOnce(&Host<'_>, &mut Copies) -> T) -> T {
         let host = Host {
             core: &self.core,
             stacks: &self.stacks,
@@ -90,8 +90,8 @@ impl Daemon {
     pub(super) fn work(&mut self) {
         while let Some(work) = self.works.pop_front() {
             let was_done = match work {
-                Work::Command(number) => self.go_on_with_command(number),
-                Work::Metrics => self.go_on_with_metrics(),
+                Work::Command(number) => self.continue_command(number),
+                Work::Metrics => self.continue_metrics(),
             };
             if was_done {
                 return;
@@ -100,7 +100,7 @@ impl Daemon {
     }
 
     /// Returns whether there was anything to do.
-    fn go_on_with_command(&mut self, number: u32) -> bool {
+    fn continue_command(&mut self, number: u32) -> bool {
         let Some(command) = self.commands.get(number) else {
             return false;
         };
@@ -110,14 +110,15 @@ impl Daemon {
             return false;
         };
         let turn = Turn::begin();
-        let progress = self.look(|host, copies| more.go_on(host, copies, &turn, &mut bytes));
+        let progress =
+            self.with_host(|host, copies| more.run_turn(host, copies, &turn, &mut bytes));
         let more = match progress {
             Progress::Later => Some(more),
             Progress::Done => None,
             Progress::Summary(memory) => {
                 let only = self.sees_only(user);
                 let summary = self.summary(only, &memory);
-                bytes.extend_from_slice(&behind_programs(&summary));
+                bytes.extend_from_slice(&fields_after_programs(&summary));
                 None
             }
         };
@@ -160,7 +161,7 @@ impl Daemon {
 }
 
 /// The fields of a status that follow its list of programs, and the end of the answer.
-fn behind_programs(summary: &Status) -> Vec<u8> {
+fn fields_after_programs(summary: &Status) -> Vec<u8> {
     let mut fields = match serde_json::to_value(summary) {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => serde_json::Map::new(),

@@ -1,9 +1,9 @@
 //! Commands connect, ask one thing, and read the answer.
 
 use super::answers::{Answer, Work};
-use super::{BATCH, Daemon, accept, connected_by};
+use super::{BATCH, Daemon, accept, peer_credentials};
 use crate::admin::Step;
-use crate::watch::{Happening, Subject};
+use crate::watch::{Subject, WatchEvent};
 use std::time::Instant;
 
 impl Daemon {
@@ -12,7 +12,7 @@ impl Daemon {
             let Some(socket) = accept(&self.bound.control, &mut self.spare) else {
                 return;
             };
-            let Some((user, _)) = connected_by(&socket) else {
+            let Some((user, _)) = peer_credentials(&socket) else {
                 continue;
             };
             let now = Instant::now();
@@ -27,14 +27,14 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_command(&mut self, number: u32, happening: Happening) {
+    pub(super) fn on_command(&mut self, number: u32, event: WatchEvent) {
         let Some(command) = self.commands.get(number) else {
             return;
         };
         let user = command.user;
-        let mut step = if happening.writable {
+        let mut step = if event.writable {
             command.on_writable(Some(Instant::now()))
-        } else if happening.readable {
+        } else if event.readable {
             command.on_readable()
         } else {
             return;

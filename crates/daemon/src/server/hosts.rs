@@ -34,38 +34,38 @@ impl Daemon {
         let Some(configured) = &self.configured else {
             return Response::Error(refusal());
         };
-        let mut told = Reload {
+        let mut report = Reload {
             file: configured.current().file.display().to_string(),
             ..Reload::default()
         };
         match configured.read_again() {
             Ok((read, changes)) => match self.serve_metrics(read.current().metrics) {
                 Ok(()) => {
-                    told.warnings = self.configure(read, &changes);
-                    told.changes = changes.iter().map(ToString::to_string).collect();
+                    report.warnings = self.configure(read, &changes);
+                    report.changes = changes.iter().map(ToString::to_string).collect();
                 }
-                Err(sentence) => told.problems.push(Problem {
+                Err(sentence) => report.problems.push(Problem {
                     line: 0,
                     column: 0,
                     key: "metrics.listen".to_owned(),
                     sentence,
                 }),
             },
-            Err(problems) => told.problems = problems.problems,
+            Err(problems) => report.problems = problems.problems,
         }
         let [taken, refused] = &mut self.reloads;
-        let count = if told.problems.is_empty() {
+        let count = if report.problems.is_empty() {
             taken
         } else {
             refused
         };
         *count += 1;
-        Response::Reloaded(told)
+        Response::Reloaded(report)
     }
 
     /// Somebody sent SIGHUP: what a command would be told goes into the log.
-    pub(super) fn reload_unasked(&mut self) {
-        let Response::Reloaded(told) = self.reload() else {
+    pub(super) fn reload_on_signal(&mut self) {
+        let Response::Reloaded(report) = self.reload() else {
             return;
         };
         let Reload {
@@ -73,7 +73,7 @@ impl Daemon {
             problems,
             changes,
             warnings,
-        } = told;
+        } = report;
         if problems.is_empty() {
             let count = changes.len();
             tracing::info!("{file} was read again, {count} things have changed");
@@ -118,15 +118,15 @@ impl Daemon {
         if let Some(text) = text {
             match Registry::builtin().parse(text) {
                 Ok(setting) if setting.kind() == Kind::Copy => {
-                    self.alone.set(setting);
-                    self.tell_copying();
+                    self.unconfigured.set(setting);
+                    self.publish_copy_rules();
                     tracing::info!("policy set: {text}");
                 }
                 Ok(_) => return Response::Error(refusal()),
                 Err(error) => return Response::Error(error.to_string()),
             }
         }
-        let setting = self.alone.get(Kind::Copy);
+        let setting = self.unconfigured.get(Kind::Copy);
         Response::Scheduler(SchedulerView {
             policies: vec![Policy {
                 kind: Kind::Copy.name().to_owned(),
@@ -148,15 +148,15 @@ impl Daemon {
             warnings.extend(self.tenants.configure(&current.tenants));
         }
         self.configured = Some(configured);
-        self.tell_copying();
+        self.publish_copy_rules();
         warnings
     }
 
     /// Tells programs of the copy policy: the default, where nothing is configured.
-    pub(super) fn tell_copying(&mut self) {
+    pub(super) fn publish_copy_rules(&mut self) {
         let rules = match &self.configured {
             Some(configured) => copying::rules(&configured.current().scheduler),
-            None => copying::rules(&self.alone),
+            None => copying::rules(&self.unconfigured),
         };
         self.core.directory_mut().set_copying(&rules);
     }

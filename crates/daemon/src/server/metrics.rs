@@ -2,9 +2,9 @@
 
 use super::answers::Work;
 use super::{BATCH, Daemon, accept};
-use crate::metrics::{Metrics, Seen, Step, write};
+use crate::metrics::{Metrics, MetricsSnapshot, Step, write};
 use crate::view::{Counted, Counts};
-use crate::watch::{Happening, Subject};
+use crate::watch::{Subject, WatchEvent};
 use netchannel_control::types::Path;
 use netchannel_engine::turn::Turn;
 use std::net::SocketAddr;
@@ -54,13 +54,13 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_fetch(&mut self, number: u32, happening: Happening) {
+    pub(super) fn on_fetch(&mut self, number: u32, event: WatchEvent) {
         let Some(fetch) = self.fetch(number) else {
             return;
         };
-        let mut step = if happening.writable {
+        let mut step = if event.writable {
             fetch.on_writable(Some(Instant::now()))
-        } else if happening.readable {
+        } else if event.readable {
             fetch.on_readable()
         } else {
             return;
@@ -76,8 +76,8 @@ impl Daemon {
         let Some(metrics) = &mut self.metrics else {
             return Step::Close;
         };
-        if let Some(counted) = metrics.lately(Instant::now()).cloned() {
-            let text = write(&self.seen(counted));
+        if let Some(counted) = metrics.recent(Instant::now()).cloned() {
+            let text = write(&self.snapshot(counted));
             let fetch = self.fetch(number);
             return fetch.map_or(Step::Close, |one| one.answer("200 OK", &text, with_body));
         }
@@ -86,7 +86,7 @@ impl Daemon {
         };
         fetch.wait(with_body);
         if metrics.counts.is_none() {
-            let counts = self.look(|host, _| Box::new(Counts::new(host)));
+            let counts = self.with_host(|host, _| Box::new(Counts::new(host)));
             if let Some(metrics) = &mut self.metrics {
                 metrics.counts = Some(counts);
                 self.works.push_back(Work::Metrics);
@@ -96,13 +96,13 @@ impl Daemon {
     }
 
     /// Goes on counting. Returns whether there was anything to do.
-    pub(super) fn go_on_with_metrics(&mut self) -> bool {
+    pub(super) fn continue_metrics(&mut self) -> bool {
         let counts = self.metrics.as_mut().and_then(|one| one.counts.take());
         let Some(mut counts) = counts else {
             return false;
         };
         let turn = Turn::begin();
-        let counted = self.look(|host, copies| counts.go_on(host, copies, &turn));
+        let counted = self.with_host(|host, copies| counts.run_turn(host, copies, &turn));
         let Some(counted) = counted else {
             if let Some(metrics) = &mut self.metrics {
                 metrics.counts = Some(counts);
@@ -110,19 +110,19 @@ impl Daemon {
             }
             return true;
         };
-        let text = write(&self.seen(counted.clone()));
+        let text = write(&self.snapshot(counted.clone()));
         let now = Instant::now();
         let Some(metrics) = &mut self.metrics else {
             return true;
         };
         metrics.keep(counted, now);
         for number in metrics.fetches.numbers() {
-            self.tell_metrics(number, &text, now);
+            self.answer_fetch(number, &text, now);
         }
         true
     }
 
-    fn tell_metrics(&mut self, number: u32, text: &str, now: Instant) {
+    fn answer_fetch(&mut self, number: u32, text: &str, now: Instant) {
         let Some(fetch) = self.fetch(number) else {
             return;
         };
@@ -155,7 +155,7 @@ impl Daemon {
         self.metrics.as_mut()?.fetches.get(number)
     }
 
-    fn seen(&mut self, counted: Counted) -> Seen {
+    fn snapshot(&mut self, counted: Counted) -> MetricsSnapshot {
         let [reloads, refused_reloads] = self.reloads;
         let remote: u64 = self.stacks.iter().map(|one| one.connections()).sum();
         let mut sockets = counted.paths;
@@ -166,7 +166,7 @@ impl Daemon {
             }
         }
         sockets.insert(1, (Path::Channel, remote));
-        Seen {
+        MetricsSnapshot {
             hosts: self.show_hosts(),
             status: self.summary(None, &counted.memory),
             programs: counted.programs,

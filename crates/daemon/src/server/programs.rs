@@ -1,7 +1,7 @@
 //! Programs connect, ask, and hang up.
 
 use super::turns::Turns;
-use super::{Daemon, accept, connected_by};
+use super::{Daemon, accept, peer_credentials};
 use crate::watch::Subject;
 use netchannel_abi::message::{Message, Operation};
 use netchannel_engine::{Answer, Refusal};
@@ -20,17 +20,17 @@ impl Daemon {
             let Some(socket) = accept(&self.bound.attach, &mut self.spare) else {
                 return;
             };
-            let Some((user, process)) = connected_by(&socket) else {
+            let Some((user, process)) = peer_credentials(&socket) else {
                 continue;
             };
             let number = self.core.on_connected(socket, user, process);
-            self.is_half_open(number, user);
+            self.add_half_open(number, user);
             self.watch_program(number);
         }
     }
 
     /// Whoever holds connections open without attaching must not lock the others out.
-    fn is_half_open(&mut self, number: u32, user: u32) {
+    fn add_half_open(&mut self, number: u32, user: u32) {
         let goes = self.half_open.add(number, user, Instant::now());
         if let Some(goes) = goes {
             self.detach(goes, Some("too many connections that did not attach"));
@@ -134,7 +134,7 @@ impl Daemon {
         if program.is_attached() {
             self.half_open.remove(number);
         } else if !self.half_open.has(number) {
-            self.is_half_open(number, user);
+            self.add_half_open(number, user);
         }
     }
 
@@ -152,7 +152,7 @@ impl Daemon {
             return Err(None);
         }
         if answer.operation == Operation::Listen as u32 {
-            self.core.on_unheard_listener(number, answer.words[0]);
+            self.core.on_lost_listen_answer(number, answer.words[0]);
         }
         let refusal = Message {
             status: Errno::NOBUFS.raw_os_error().unsigned_abs(),
@@ -176,7 +176,7 @@ impl Daemon {
             let _ = rustix::net::shutdown(&*program.socket, rustix::net::Shutdown::Both);
         }
         self.half_open.remove(number);
-        self.core.on_gone(number, Instant::now());
+        self.core.on_program_ended(number, Instant::now());
     }
 
     fn fault_of(&mut self, fault: &'static str, process: u32, name: &str) {

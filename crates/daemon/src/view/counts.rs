@@ -2,11 +2,11 @@
 
 use super::Host;
 use super::entry::path_of;
-use super::estates::{Estates, Found, Order};
 use super::links::{Memory, Occupied};
+use super::regions::{ListedRegion, Order, Regions};
 use netchannel_control::types::Path;
-use netchannel_engine::program::Estate;
-use netchannel_engine::region::{Copies, Region};
+use netchannel_engine::program::ProgramRegion;
+use netchannel_engine::region::{Copies, RegionScan};
 use netchannel_engine::totals::{Totals, Users};
 use netchannel_engine::turn::Turn;
 use std::rc::Weak;
@@ -28,19 +28,19 @@ pub struct Counted {
 #[derive(Debug)]
 pub struct Counts {
     occupied: Occupied,
-    estates: Estates,
+    regions: Regions,
     stage: Stage,
-    current: Option<(Found, Region)>,
+    current: Option<(ListedRegion, RegionScan)>,
     /// What regions say, until it is known which of them were counted among those that are gone meanwhile.
-    totals: Vec<(Weak<Estate>, u32, Totals)>,
+    totals: Vec<(Weak<ProgramRegion>, u32, Totals)>,
     counted: Counted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Occupied,
-    Estates,
-    Regions,
+    ListRegions,
+    ScanRegions,
     Totals,
 }
 
@@ -50,7 +50,7 @@ impl Counts {
         let all = [Path::Virtual, Path::Kernel, Path::Listener, Path::Fresh];
         Self {
             occupied: Occupied::new(host.core),
-            estates: Estates::new(host.core, None, Order::Program),
+            regions: Regions::new(host.core, None, Order::Program),
             stage: Stage::Occupied,
             current: None,
             totals: Vec::new(),
@@ -62,23 +62,28 @@ impl Counts {
     }
 
     /// Goes on for a turn. Returns what was found when it is done.
-    pub fn go_on(&mut self, host: &Host<'_>, copies: &mut Copies, turn: &Turn) -> Option<Counted> {
+    pub fn run_turn(
+        &mut self,
+        host: &Host<'_>,
+        copies: &mut Copies,
+        turn: &Turn,
+    ) -> Option<Counted> {
         loop {
             let done = match self.stage {
-                Stage::Occupied => self.occupied.go_on(host.core, turn),
-                Stage::Estates => self.estates.go_on(host.core, turn),
-                Stage::Regions => self.count(copies, turn),
+                Stage::Occupied => self.occupied.run_turn(host.core, turn),
+                Stage::ListRegions => self.regions.run_turn(host.core, turn),
+                Stage::ScanRegions => self.count(copies, turn),
                 Stage::Totals => self.sum_up(turn),
             };
             if !done {
                 return None;
             }
             self.stage = match self.stage {
-                Stage::Occupied => Stage::Estates,
-                Stage::Estates => Stage::Regions,
-                Stage::Regions => {
+                Stage::Occupied => Stage::ListRegions,
+                Stage::ListRegions => Stage::ScanRegions,
+                Stage::ScanRegions => {
                     // Who is gone by now is counted there, and no other.
-                    self.totals.retain(|(estate, ..)| estate.strong_count() > 0);
+                    self.totals.retain(|(region, ..)| region.strong_count() > 0);
                     self.counted.users = host.core.departed().clone();
                     Stage::Totals
                 }
@@ -100,37 +105,41 @@ impl Counts {
             }
             let current = self.current.take();
             let next =
-                current.or_else(|| self.estates.pop().and_then(|one| self.open(one, copies)));
-            let Some((found, mut region)) = next else {
+                current.or_else(|| self.regions.pop().and_then(|one| self.open(one, copies)));
+            let Some((found, mut scan)) = next else {
                 // One that can not be looked at is left out.
-                if self.estates.is_empty() {
+                if self.regions.is_empty() {
                     return true;
                 }
                 continue;
             };
-            let Some(estate) = found.estate.upgrade() else {
+            let Some(region) = found.region.upgrade() else {
                 continue;
             };
             let paths = &mut self.counted.paths;
-            let done = region.go_on(&estate, copies, turn, |_, state, _| {
+            let done = scan.run_turn(&region, copies, turn, |_, state, _| {
                 let (path, _) = path_of(state);
                 let of_path = paths.iter_mut().find(|(one, _)| *one == path);
                 of_path.into_iter().for_each(|(_, count)| *count += 1);
                 true
             });
             if !done {
-                self.current = Some((found, region));
+                self.current = Some((found, scan));
             }
         }
     }
 
-    fn open(&mut self, found: Found, copies: &mut Copies) -> Option<(Found, Region)> {
-        let estate = found.estate.upgrade()?;
-        let totals = Totals::of(&estate, &mut copies.other);
-        let weak = found.estate.clone();
-        self.totals.push((weak, estate.user, totals));
-        let region = Region::new(&estate, &mut copies.other)?;
-        Some((found, region))
+    fn open(
+        &mut self,
+        found: ListedRegion,
+        copies: &mut Copies,
+    ) -> Option<(ListedRegion, RegionScan)> {
+        let region = found.region.upgrade()?;
+        let totals = Totals::of(&region, &mut copies.other);
+        let weak = found.region.clone();
+        self.totals.push((weak, region.user, totals));
+        let scan = RegionScan::new(&region, &mut copies.other)?;
+        Some((found, scan))
     }
 
     fn sum_up(&mut self, turn: &Turn) -> bool {

@@ -7,7 +7,7 @@ use netchannel_abi::program::{SocketEntry, State};
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{Path, Socket};
 use netchannel_engine::CoreEngine;
-use netchannel_engine::program::{Estate, Program};
+use netchannel_engine::program::{Program, ProgramRegion};
 use netchannel_service::addresses::shown as shown_address;
 use netchannel_service::class;
 use netchannel_service::stack::RemoteConnection;
@@ -16,16 +16,16 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Connections with programs of other hosts, by link and slot of the socket here.
-pub type ByPlace = HashMap<(u64, u32), RemoteConnection>;
+pub type RemoteByPlace = HashMap<(u64, u32), RemoteConnection>;
 
 /// What is shown beside an entry.
-pub struct Beside<'a> {
+pub struct EntryContext<'a> {
     pub core: &'a CoreEngine,
-    pub estate: &'a Estate,
+    pub region: &'a ProgramRegion,
     pub number: u32,
     pub program: &'a Program,
     pub announced: &'a Announced,
-    pub elsewhere: &'a ByPlace,
+    pub remote: &'a RemoteByPlace,
 }
 
 /// The path of a state, and the state in TCP's words.
@@ -40,18 +40,18 @@ pub const fn path_of(state: State) -> (Path, &'static str) {
 
 /// The socket of an entry.
 pub fn socket(
-    beside: &Beside<'_>,
+    context: &EntryContext<'_>,
     entry: &SocketEntry,
     state: State,
     slots: &mut Slots<'_>,
     copy: &mut Snapshot,
 ) -> Socket {
-    let program = beside.program;
+    let program = context.program;
     let (path, name) = path_of(state);
     let maker = entry.process.load(Relaxed);
     let class = class::said(entry.hints.load(Relaxed));
     let mut socket = Socket {
-        program: beside.number,
+        program: context.number,
         process: if maker == 0 { program.process } else { maker },
         name: program.name.clone(),
         descriptor: entry.descriptor.load(Relaxed),
@@ -76,16 +76,16 @@ pub fn socket(
     };
     match state {
         State::Virtual => {
-            let is_opening = fill(beside.estate, slots, copy, entry, &mut socket);
-            if let Some(elsewhere) = beside.elsewhere.get(&(socket.link, socket.slot)) {
-                show(elsewhere, &mut socket);
+            let is_opening = fill(context.region, slots, copy, entry, &mut socket);
+            if let Some(remote) = context.remote.get(&(socket.link, socket.slot)) {
+                show(remote, &mut socket);
                 if is_opening {
                     "SYN-SENT".clone_into(&mut socket.state);
                 }
             }
         }
         State::Listener => {
-            socket.pending = pending(beside, entry.listener.load(Relaxed));
+            socket.pending = pending(context, entry.listener.load(Relaxed));
         }
         _ => {}
     }
@@ -93,32 +93,32 @@ pub fn socket(
 }
 
 /// Links offered that nobody has taken, and connections announced on those that were.
-fn pending(beside: &Beside<'_>, number: u32) -> u64 {
-    let core = beside.core;
+fn pending(context: &EntryContext<'_>, number: u32) -> u64 {
+    let core = context.core;
     let Some(listener) = core.listeners().get(&number) else {
         return 0;
     };
-    if !is_listener_of(core, number, beside.estate.user) {
+    if !is_listener_of(core, number, context.region.user) {
         return 0;
     }
     let waiting = rustix::io::ioctl_fionread(&*listener.accepts).unwrap_or(0);
-    waiting / MESSAGE_BYTES as u64 + beside.announced.of(number)
+    waiting / MESSAGE_BYTES as u64 + context.announced.of(number)
 }
 
 /// A connection with a program of another host.
-fn show(elsewhere: &RemoteConnection, to: &mut Socket) {
+fn show(remote: &RemoteConnection, to: &mut Socket) {
     to.path = Path::Channel;
-    (*elsewhere.host).clone_into(&mut to.host);
-    elsewhere.class.clone_into(&mut to.class);
-    elsewhere.source.clone_into(&mut to.class_source);
-    if !elsewhere.channels.is_empty() {
-        to.channels.clone_from(&elsewhere.channels);
+    (*remote.host).clone_into(&mut to.host);
+    remote.class.clone_into(&mut to.class);
+    remote.source.clone_into(&mut to.class_source);
+    if !remote.channels.is_empty() {
+        to.channels.clone_from(&remote.channels);
     }
 }
 
 /// Queues and counters of a virtual socket from its own words and its slot. True where it connects, and no stack module has taken it up.
 fn fill(
-    estate: &Estate,
+    region: &ProgramRegion,
     slots: &mut Slots<'_>,
     copy: &mut Snapshot,
     entry: &SocketEntry,
@@ -129,7 +129,7 @@ fn fill(
     socket.sent = entry.transmit.own.load(Relaxed);
     socket.received = entry.receive.own.load(Relaxed);
     let generation = entry.generation.load(Relaxed);
-    let Some(slot) = slots.get(estate, socket.link, socket.slot, copy) else {
+    let Some(slot) = slots.get(region, socket.link, socket.slot, copy) else {
         return false;
     };
     if slot.meta.generation.load(Acquire) != generation {

@@ -1,8 +1,8 @@
 //! Links as they are needed: whose they are, what their queues and slots say, what memory they take.
 
-use super::estates::numbers;
+use super::regions::numbers;
 use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Slot};
-use netchannel_engine::program::Estate;
+use netchannel_engine::program::ProgramRegion;
 use netchannel_engine::turn::Turn;
 use netchannel_engine::{CoreEngine, Link};
 use netchannel_service::memory;
@@ -48,7 +48,7 @@ impl<'a> Slots<'a> {
     /// The slot that an entry of a region names, where the link is one of those who have the region. Copied into `copy`.
     pub fn get<'b>(
         &mut self,
-        estate: &Estate,
+        region: &ProgramRegion,
         number: u64,
         index: u32,
         copy: &'b mut Snapshot,
@@ -59,16 +59,16 @@ impl<'a> Slots<'a> {
             return None;
         }
         let known = self.last.filter(|(last, _)| *last == number);
-        let (_, outside) = known.unwrap_or_else(|| (number, self.look(estate, number)));
+        let (_, outside) = known.unwrap_or_else(|| (number, self.look(region, number)));
         self.last = Some((number, outside));
         let place = layout.slot(index);
         copy.fill(&outside?, place, size_of::<Slot>()).ok()?;
         copy.at(place)
     }
 
-    fn look(&self, estate: &Estate, number: u64) -> Option<Outside> {
+    fn look(&self, region: &ProgramRegion, number: u64) -> Option<Outside> {
         let link = self.core.links().get(&number)?;
-        let theirs = link.client == estate.program || is_of(self.core, link, estate.user);
+        let theirs = link.client == region.program || is_of(self.core, link, region.user);
         theirs.then(|| memory_of(self.core, link)).flatten()
     }
 }
@@ -82,7 +82,7 @@ pub struct Announced {
 
 impl Announced {
     /// Goes on for a turn. Returns whether it is done.
-    pub fn go_on(
+    pub fn run_turn(
         &mut self,
         core: &CoreEngine,
         only: Option<u32>,
@@ -161,13 +161,13 @@ impl Occupied {
     }
 
     /// Goes on for a turn. Returns whether it is done.
-    pub fn go_on(&mut self, core: &CoreEngine, turn: &Turn) -> bool {
+    pub fn run_turn(&mut self, core: &CoreEngine, turn: &Turn) -> bool {
         while let Some(number) = self.programs.get(self.next) {
             self.next += 1;
             let program = core.programs().get(number);
-            let estate = program.and_then(|program| program.estate.as_ref());
-            if let Some(estate) = estate {
-                self.memory.add(estate.user, &estate.region);
+            let region = program.and_then(|program| program.region.as_ref());
+            if let Some(region) = region {
+                self.memory.add(region.user, &region.memory);
             }
             if turn.is_over() {
                 return false;

@@ -5,15 +5,15 @@
 //! nothing of theirs is kept but numbers, and [`std::rc::Weak`] regions.
 //!
 //! ```text
-//!  estates: which regions --> region: its entries, page by page --> entry: one socket
+//!  regions: which regions --> region: its entries, page by page --> entry: one socket
 //!           each answer: sockets (`ss`), programs (`status`), counts (metrics)
 //! ```
 
 mod counts;
 mod entry;
-mod estates;
 mod links;
 mod programs;
+mod regions;
 mod sockets;
 
 pub use counts::{Counted, Counts};

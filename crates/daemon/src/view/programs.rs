@@ -1,8 +1,8 @@
 //! What `netchannel status` says of each program, written as it is found.
 
 use super::Host;
-use super::estates::{Estates, Order, numbers, visible};
 use super::links::{Memory, Occupied};
+use super::regions::{Order, Regions, numbers, visible};
 use super::sockets::FULL;
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{self, Fallback};
@@ -18,8 +18,8 @@ pub struct Programs {
     only: Option<u32>,
     occupied: Occupied,
     has_occupied: bool,
-    estates: Estates,
-    has_estates: bool,
+    regions: Regions,
+    has_regions: bool,
     numbers: Vec<u32>,
     next: usize,
     is_first: bool,
@@ -33,8 +33,8 @@ impl Programs {
             only,
             occupied: Occupied::new(host.core),
             has_occupied: false,
-            estates: Estates::new(host.core, only, Order::Program),
-            has_estates: false,
+            regions: Regions::new(host.core, only, Order::Program),
+            has_regions: false,
             numbers: numbers(host.core),
             next: 0,
             is_first: true,
@@ -42,19 +42,19 @@ impl Programs {
     }
 
     /// Goes on for a turn, or until enough is written. Returns whether it is done.
-    pub fn go_on(
+    pub fn run_turn(
         &mut self,
         host: &Host<'_>,
         copies: &mut Copies,
         turn: &Turn,
         out: &mut Vec<u8>,
     ) -> bool {
-        self.has_occupied = self.has_occupied || self.occupied.go_on(host.core, turn);
+        self.has_occupied = self.has_occupied || self.occupied.run_turn(host.core, turn);
         if !self.has_occupied {
             return false;
         }
-        self.has_estates = self.has_estates || self.estates.go_on(host.core, turn);
-        if !self.has_estates {
+        self.has_regions = self.has_regions || self.regions.run_turn(host.core, turn);
+        if !self.has_regions {
             return false;
         }
         while let Some(number) = self.numbers.get(self.next).copied() {
@@ -92,13 +92,13 @@ impl Programs {
             ..types::Program::default()
         };
         let mut totals = Totals::default();
-        for estate in self
-            .estates
+        for region in self
+            .regions
             .of(number)
-            .filter_map(|one| one.estate.upgrade())
+            .filter_map(|one| one.region.upgrade())
         {
-            shown.memory_bytes += memory::occupied(&estate.region);
-            totals.add(&Totals::of(&estate, &mut copies.other));
+            shown.memory_bytes += memory::occupied(&region.memory);
+            totals.add(&Totals::of(&region, &mut copies.other));
         }
         shown.connects = totals.connects;
         shown.accepts = totals.accepts;

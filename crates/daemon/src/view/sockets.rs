@@ -2,10 +2,10 @@
 //! is left out are those of who has most of them.
 
 use super::Host;
-use super::entry::{Beside, ByPlace, socket};
-use super::estates::{Estates, Found, Order, visible};
+use super::entry::{EntryContext, RemoteByPlace, socket};
 use super::links::{Announced, Slots, is_of};
-use netchannel_engine::region::{Copies, Region};
+use super::regions::{ListedRegion, Order, Regions, visible};
+use netchannel_engine::region::{Copies, RegionScan};
 use netchannel_engine::turn::Turn;
 use netchannel_service::stack::Cursor;
 use std::collections::HashMap;
@@ -17,20 +17,20 @@ const MOST_OF_USER: u64 = 250_000;
 /// Bytes that are written before whoever asked has taken some.
 pub const FULL: usize = 64 << 10;
 /// Connections with other hosts that are looked at in one step.
-const ELSEWHERE_AT_ONCE: usize = 128;
+const REMOTE_AT_ONCE: usize = 128;
 
 /// The answer, as far as it has come.
 #[derive(Debug)]
 pub struct Sockets {
     only: Option<u32>,
-    estates: Estates,
+    regions: Regions,
     announced: Announced,
     /// The part that is asked next, and from where on.
     stack: usize,
     cursor: Cursor,
-    elsewhere: ByPlace,
+    remote: RemoteByPlace,
     stage: Stage,
-    current: Option<(Found, Option<Region>)>,
+    current: Option<(ListedRegion, Option<RegionScan>)>,
     shown: u64,
     by_user: HashMap<u32, u64>,
     cut: bool,
@@ -38,9 +38,9 @@ pub struct Sockets {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    Estates,
+    ListRegions,
     Announced,
-    Elsewhere,
+    Remote,
     Sockets,
     Done,
 }
@@ -51,12 +51,12 @@ impl Sockets {
         out.extend_from_slice(br#"{"list":["#);
         Self {
             only,
-            estates: Estates::new(host.core, only, Order::Memory),
+            regions: Regions::new(host.core, only, Order::Memory),
             announced: Announced::default(),
             stack: 0,
             cursor: Cursor::default(),
-            elsewhere: ByPlace::new(),
-            stage: Stage::Estates,
+            remote: RemoteByPlace::new(),
+            stage: Stage::ListRegions,
             current: None,
             shown: 0,
             by_user: HashMap::new(),
@@ -65,7 +65,7 @@ impl Sockets {
     }
 
     /// Goes on for a turn, or until enough is written. Returns whether it is done.
-    pub fn go_on(
+    pub fn run_turn(
         &mut self,
         host: &Host<'_>,
         copies: &mut Copies,
@@ -74,13 +74,13 @@ impl Sockets {
     ) -> bool {
         loop {
             let (done, next) = match self.stage {
-                Stage::Estates => (self.estates.go_on(host.core, turn), Stage::Announced),
+                Stage::ListRegions => (self.regions.run_turn(host.core, turn), Stage::Announced),
                 Stage::Announced => {
                     let announced = &mut self.announced;
-                    let done = announced.go_on(host.core, self.only, &mut copies.other, turn);
-                    (done, Stage::Elsewhere)
+                    let done = announced.run_turn(host.core, self.only, &mut copies.other, turn);
+                    (done, Stage::Remote)
                 }
-                Stage::Elsewhere => (self.look_elsewhere(host, turn), Stage::Sockets),
+                Stage::Remote => (self.collect_remote(host, turn), Stage::Sockets),
                 Stage::Sockets => (self.write(host, copies, turn, out), Stage::Done),
                 Stage::Done => return true,
             };
@@ -95,14 +95,14 @@ impl Sockets {
         }
     }
 
-    fn look_elsewhere(&mut self, host: &Host<'_>, turn: &Turn) -> bool {
+    fn collect_remote(&mut self, host: &Host<'_>, turn: &Turn) -> bool {
         while let Some(stack) = host.stacks.get(self.stack) {
-            let (some, next) = stack.remote_connections(self.cursor, ELSEWHERE_AT_ONCE);
+            let (some, next) = stack.remote_connections(self.cursor, REMOTE_AT_ONCE);
             for one in some {
                 let link = host.core.links().get(&one.link);
                 let mine = |user| link.is_some_and(|link| is_of(host.core, link, user));
                 if self.only.is_none_or(mine) {
-                    self.elsewhere.insert((one.link, one.slot), one);
+                    self.remote.insert((one.link, one.slot), one);
                 }
             }
             self.cursor = next.unwrap_or_default();
@@ -126,59 +126,59 @@ impl Sockets {
                 return false;
             }
             let current = self.current.take();
-            let Some((found, region)) = current.or_else(|| self.open_next(copies)) else {
+            let Some((found, scan)) = current.or_else(|| self.open_next(copies)) else {
                 return true;
             };
             // One that is gone, or can not be read, shows nothing.
-            if let Some(mut region) = region
-                && !self.write_some(host, &found, &mut region, copies, turn, out)
+            if let Some(mut scan) = scan
+                && !self.write_some(host, &found, &mut scan, copies, turn, out)
             {
-                self.current = Some((found, Some(region)));
+                self.current = Some((found, Some(scan)));
             }
         }
     }
 
-    fn open_next(&mut self, copies: &mut Copies) -> Option<(Found, Option<Region>)> {
-        let found = self.estates.pop()?;
-        let estate = found.estate.upgrade();
-        let region = estate.and_then(|estate| Region::new(&estate, &mut copies.other));
-        Some((found, region))
+    fn open_next(&mut self, copies: &mut Copies) -> Option<(ListedRegion, Option<RegionScan>)> {
+        let found = self.regions.pop()?;
+        let region = found.region.upgrade();
+        let scan = region.and_then(|region| RegionScan::new(&region, &mut copies.other));
+        Some((found, scan))
     }
 
     /// Writes sockets of one region. Returns whether it is through with it.
     fn write_some(
         &mut self,
         host: &Host<'_>,
-        found: &Found,
-        region: &mut Region,
+        found: &ListedRegion,
+        scan: &mut RegionScan,
         copies: &mut Copies,
         turn: &Turn,
         out: &mut Vec<u8>,
     ) -> bool {
         let program = visible(host.core, found.program, self.only);
-        let (Some(program), Some(estate)) = (program, found.estate.upgrade()) else {
+        let (Some(program), Some(region)) = (program, found.region.upgrade()) else {
             return true;
         };
-        let beside = Beside {
+        let context = EntryContext {
             core: host.core,
-            estate: &estate,
+            region: &region,
             number: found.program,
             program,
             announced: &self.announced,
-            elsewhere: &self.elsewhere,
+            remote: &self.remote,
         };
-        let of_user = self.by_user.entry(estate.user).or_default();
+        let of_user = self.by_user.entry(region.user).or_default();
         if *of_user >= MOST_OF_USER || self.shown >= MOST {
-            self.cut |= !region.is_empty();
+            self.cut |= !scan.is_empty();
             return true;
         }
         let mut slots = Slots::new(host.core);
         let shown = &mut self.shown;
-        region.go_on(&estate, copies, turn, |entry, state, copy| {
+        scan.run_turn(&region, copies, turn, |entry, state, copy| {
             if *shown > 0 {
                 out.push(b',');
             }
-            let socket = socket(&beside, entry, state, &mut slots, copy);
+            let socket = socket(&context, entry, state, &mut slots, copy);
             // Into memory, which does not fail.
             let _ = serde_json::to_writer(&mut *out, &socket);
             *shown += 1;

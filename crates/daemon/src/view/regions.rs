@@ -1,7 +1,7 @@
 //! Every region once, with the program to show for it: its own, or else one that uses it, as a forked child that goes on.
 
 use netchannel_engine::CoreEngine;
-use netchannel_engine::program::{Estate, Program};
+use netchannel_engine::program::{Program, ProgramRegion};
 use netchannel_engine::turn::Turn;
 use netchannel_service::memory;
 use std::collections::{BTreeMap, HashSet};
@@ -18,27 +18,27 @@ pub enum Order {
 
 /// One region.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ListedRegion {
     /// Number of the program that is shown for it.
     pub program: u32,
     /// The region.
-    pub estate: Weak<Estate>,
+    pub region: Weak<ProgramRegion>,
 }
 
 /// Finds them, step by step.
 #[derive(Debug)]
-pub struct Estates {
+pub struct Regions {
     only: Option<u32>,
     order: Order,
     programs: Vec<u32>,
     next: usize,
     /// Own regions were found, and now come those that are used too.
-    used_too: bool,
-    seen: HashSet<*const Estate>,
-    found: BTreeMap<(u64, usize), Found>,
+    includes_inherited: bool,
+    seen: HashSet<*const ProgramRegion>,
+    found: BTreeMap<(u64, usize), ListedRegion>,
 }
 
-impl Estates {
+impl Regions {
     /// Those of programs of a user, or of all.
     pub fn new(core: &CoreEngine, only: Option<u32>, order: Order) -> Self {
         Self {
@@ -46,28 +46,28 @@ impl Estates {
             order,
             programs: numbers(core),
             next: 0,
-            used_too: false,
+            includes_inherited: false,
             seen: HashSet::new(),
             found: BTreeMap::new(),
         }
     }
 
     /// Goes on for a turn. Returns whether it is done.
-    pub fn go_on(&mut self, core: &CoreEngine, turn: &Turn) -> bool {
+    pub fn run_turn(&mut self, core: &CoreEngine, turn: &Turn) -> bool {
         while let Some(number) = self.programs.get(self.next).copied() {
             self.next += 1;
             if let Some(program) = visible(core, number, self.only) {
-                match &program.estate {
-                    Some(estate) if !self.used_too => self.note(number, estate),
-                    _ if !self.used_too => {}
+                match &program.region {
+                    Some(region) if !self.includes_inherited => self.note(number, region),
+                    _ if !self.includes_inherited => {}
                     _ => program
                         .inherited
                         .iter()
-                        .for_each(|estate| self.note(number, estate)),
+                        .for_each(|region| self.note(number, region)),
                 }
             }
-            if self.next == self.programs.len() && !self.used_too {
-                (self.used_too, self.next) = (true, 0);
+            if self.next == self.programs.len() && !self.includes_inherited {
+                (self.includes_inherited, self.next) = (true, 0);
             }
             if turn.is_over() {
                 return false;
@@ -76,21 +76,21 @@ impl Estates {
         true
     }
 
-    fn note(&mut self, program: u32, estate: &Rc<Estate>) {
+    fn note(&mut self, program: u32, region: &Rc<ProgramRegion>) {
         // No other has the address as long as somebody knows this one, weakly too.
-        if self.seen.insert(Rc::as_ptr(estate)) {
+        if self.seen.insert(Rc::as_ptr(region)) {
             let place = match self.order {
                 Order::Program => program.into(),
-                Order::Memory => memory::occupied(&estate.region),
+                Order::Memory => memory::occupied(&region.memory),
             };
-            let estate = Rc::downgrade(estate);
+            let region = Rc::downgrade(region);
             let key = (place, self.seen.len());
-            self.found.insert(key, Found { program, estate });
+            self.found.insert(key, ListedRegion { program, region });
         }
     }
 
     /// Takes the next one out.
-    pub fn pop(&mut self) -> Option<Found> {
+    pub fn pop(&mut self) -> Option<ListedRegion> {
         self.found.pop_first().map(|(_, found)| found)
     }
 
@@ -100,7 +100,7 @@ impl Estates {
     }
 
     /// Those that are shown for a program, where they are ordered by it.
-    pub fn of(&self, program: u32) -> impl Iterator<Item = &Found> {
+    pub fn of(&self, program: u32) -> impl Iterator<Item = &ListedRegion> {
         let place = u64::from(program);
         let range = self.found.range((place, 0)..=(place, usize::MAX));
         range.map(|(_, found)| found)

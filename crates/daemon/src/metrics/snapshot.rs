@@ -6,7 +6,7 @@ use netchannel_engine::totals::Users;
 
 /// Everything that is written down.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct MetricsSnapshot {
     /// The daemon; its programs are not listed.
     pub status: Status,
     /// Attached programs.
