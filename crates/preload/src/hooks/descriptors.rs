@@ -563,7 +563,7 @@ hook! {
     fn fork() -> libc::pid_t {
         let made = real::fork();
         let error = real::errno();
-        forking::returned(made);
+        forking::after_fork(made);
         if made < 0 { real::fail(error) } else { made }
     }
 

@@ -272,7 +272,7 @@ unsafe fn copies(at: usize) -> bool {
 
 unsafe fn forked(number: c_long, a: Arguments) -> c_long {
     // SAFETY: the program's arguments.
-    match unsafe { fork::by_number(number, a) } {
+    match unsafe { fork::by_system_call(number, a) } {
         Ok(child) => child.cast_signed() as c_long,
         Err(error) => real::fail(error),
     }

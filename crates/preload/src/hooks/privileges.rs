@@ -7,15 +7,15 @@ use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
 use crate::descriptors::copying::{disable, without_helpers};
 use crate::ground::{real, sys};
 use crate::processes::filters;
-use crate::processes::filters::Ahead;
+use crate::processes::filters::Restriction;
 use crate::processes::users::{self, Change};
 
 /// What the calls `seccomp` and `prctl` are about to set, and nothing where they only ask.
-fn ahead(strict: bool, filters: bool, at: usize) -> Option<Ahead> {
+fn ahead(strict: bool, filters: bool, at: usize) -> Option<Restriction> {
     if filters {
-        Some(Ahead::Filter(core::ptr::with_exposed_provenance(at)))
+        Some(Restriction::Filter(core::ptr::with_exposed_provenance(at)))
     } else {
-        strict.then_some(Ahead::Strict)
+        strict.then_some(Restriction::Strict)
     }
 }
 
@@ -40,12 +40,12 @@ enum Concern {
     /// It may make the process another user's.
     Users(Change),
     /// From now on a system call may be the end.
-    Filter(Ahead),
+    Filter(Restriction),
 }
 
 /// # Safety
 /// A filter is where the program says.
-unsafe fn before_filter(ahead: &Ahead) {
+unsafe fn before_filter(ahead: &Restriction) {
     disable();
     // SAFETY: the caller's promise.
     unsafe { filters::before(ahead) };

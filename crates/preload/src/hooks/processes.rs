@@ -8,7 +8,7 @@ use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::descriptors::{attach, limits, user};
 use crate::ground::{addresses, real, sys};
-use crate::processes::exec_preparation::{self, How};
+use crate::processes::exec_preparation::{self, ExecKind};
 use crate::processes::image::{self, Entries};
 use crate::processes::program::{self, Verdict};
 use crate::processes::vfork;
@@ -38,7 +38,9 @@ unsafe fn entries(file: &CStr, arguments: Strings, environment: Strings) -> Opti
 /// with the commands of a shell.
 unsafe fn goes_as_it_is(file: *const c_char, environment: Strings) -> bool {
     // SAFETY: what the program gave.
-    attach::current().is_none() && unsafe { image::says_all(environment) } && !program::breaks(file)
+    attach::current().is_none()
+        && unsafe { image::is_complete(environment) }
+        && !program::would_fail(file)
 }
 
 /// Runs `call` while the program's limit is its own, not a raised one.
@@ -76,10 +78,11 @@ unsafe fn become_program(
     let Some((verdict, entries)) = known else {
         return call(environment);
     };
-    let environment = vfork::keep(exec_preparation::prepare(How::Exec, verdict, entries));
+    let environment =
+        vfork::keep_preparation(exec_preparation::prepare(ExecKind::Exec, verdict, entries));
     let result = with_own_limits(|| call(environment));
     let error = real::errno();
-    if let Some(preparation) = vfork::take_back() {
+    if let Some(preparation) = vfork::take_preparation() {
         preparation.undo();
     }
     if result < 0 {
@@ -207,11 +210,11 @@ variadic! {
 }
 
 /// How a child gets its descriptors.
-fn child(actions: *const posix_spawn_file_actions_t) -> How {
+fn child(actions: *const posix_spawn_file_actions_t) -> ExecKind {
     if actions.is_null() {
-        How::Child
+        ExecKind::Child
     } else {
-        How::AnyChild
+        ExecKind::AnyChild
     }
 }
 
@@ -239,7 +242,7 @@ unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -
         return call(spawn.environment);
     };
     let verdict = program::judge(&file);
-    if verdict != Verdict::Takes && exec_preparation::concerns(how) {
+    if verdict != Verdict::CanLoad && exec_preparation::passes_sockets(how) {
         // SAFETY: the program's arguments.
         return unsafe { spawn_by_shell(&file, spawn, entries) };
     }
@@ -267,7 +270,7 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
         arguments.extend(given.into_iter().skip(1));
         arguments.push(null());
         let how = child(spawn.actions);
-        let preparation = exec_preparation::prepare(how, Verdict::Takes, entries);
+        let preparation = exec_preparation::prepare(how, Verdict::CanLoad, entries);
         let environment = preparation.environment.pointer();
         let result = real::posix_spawn(
             spawn.process,
@@ -286,10 +289,11 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
 
 /// Before the C library itself spawns a shell with this process's environment.
 unsafe fn before_shell() {
-    if !exec_preparation::concerns(How::Child) {
+    if !exec_preparation::passes_sockets(ExecKind::Child) {
         return;
     }
-    let preparation = exec_preparation::prepare(How::Child, Verdict::Takes, Entries::default());
+    let preparation =
+        exec_preparation::prepare(ExecKind::Child, Verdict::CanLoad, Entries::default());
     if preparation.inherits() {
         // SAFETY: C strings.
         unsafe { libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1) };
