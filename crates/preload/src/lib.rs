@@ -119,7 +119,7 @@ extern "C" fn start() {
     fork::initialise();
     class::read_environment();
     copying::read_environment();
-    image::arrive();
+    image::adopt_inherited();
 }
 
 #[used]

@@ -3,8 +3,8 @@
 use super::descriptors;
 use crate::processes::vfork;
 
-/// Takes the place of the C function of this name. A child that shares the memory of a process with sockets would close its parent's:
-/// it is an ordinary one then.
+/// Takes the place of the C function of this name. In a process with sockets the child of `vfork`, which shares its
+/// memory, would close its parent's sockets: there it is an ordinary child.
 ///
 /// # Safety
 /// As the C function.
@@ -12,7 +12,7 @@ use crate::processes::vfork;
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> libc::pid_t {
-    // The child runs on the same stack, and returns first: where to is kept in a register.
+    // The child runs on the same stack and returns first: the return address is kept in a register.
     core::arch::naked_asm!(
         "sub rsp, 8",
         "call {before}",

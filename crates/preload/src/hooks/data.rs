@@ -25,7 +25,7 @@ macro_rules! through {
     };
 }
 
-/// As `through`, of what receives: who has connected to a listener that waits for its clients' words waits for the first from there.
+/// As `through`, for calls that receive: on a deferred connection they wait for the first bytes.
 macro_rules! receiving {
     ($fd:expr, $flags:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
         if housekeeping::any_deferred() {
@@ -40,7 +40,7 @@ macro_rules! receiving {
     };
 }
 
-/// Messages that one call sends at most, as in the kernel.
+/// Most messages that one call sends, as in the kernel.
 const MOST_MESSAGES: c_uint = 1024;
 
 unsafe fn read_vectors(
@@ -75,14 +75,14 @@ unsafe fn write_vectors(
     }
 }
 
-/// Whether the kernel would take the name that bytes are sent to, which says nothing to a connection: with `MSG_FASTOPEN` it must be one
-/// to connect to.
+/// Checks the address of a send as the kernel does. A connected socket ignores it; with `MSG_FASTOPEN` it must be an
+/// address to connect to.
 unsafe fn check_target(
     address: *const sockaddr,
     length: socklen_t,
     flags: c_int,
 ) -> Result<(), i32> {
-    // SAFETY: the program's name.
+    // SAFETY: the program's address.
     unsafe { names::check(address, length)? };
     if flags & libc::MSG_FASTOPEN == 0 {
         return Ok(());
@@ -107,7 +107,7 @@ unsafe fn buffers_of(message: &msghdr) -> Result<user::Vectors, i32> {
     unsafe { user::vectors(message.msg_iov, message.msg_iovlen) }
 }
 
-/// Sends a message, of which TCP uses neither name nor control data, but looks at them.
+/// Sends a message. TCP ignores its address and control data, but checks them.
 #[inline(always)]
 unsafe fn send_message(
     lane: &mut Lane,
@@ -122,7 +122,7 @@ unsafe fn send_message(
         if message.msg_controllen > 0
             && let Err(error) = rights::check(&message)
         {
-            // What is wrong with the connection counts for more than what the data say, not than where they are.
+            // An error of the connection goes before an invalid control message, but not before a bad address.
             if error == libc::EINVAL {
                 transfer::send(lane, &[], flags)?;
             }
@@ -132,7 +132,7 @@ unsafe fn send_message(
     }
 }
 
-/// Receives a message, which has no name, and control data only where an option asked for some.
+/// Receives a message. It has no address, and control data only where an option asked for some.
 #[inline(always)]
 unsafe fn receive_message(
     lane: &mut Lane,
@@ -150,25 +150,25 @@ unsafe fn receive_message(
         if named {
             user::write(&raw mut (*message).msg_namelen, 0)?;
         }
-        // TCP says of an urgent byte that it is one, and that there was no room for it.
-        let mut told = flags & (libc::MSG_CMSG_CLOEXEC | libc::MSG_OOB);
+        // TCP reports an urgent byte as such, and whether there was room for it.
+        let mut flags_out = flags & (libc::MSG_CMSG_CLOEXEC | libc::MSG_OOB);
         if flags & libc::MSG_OOB != 0 && count == 0 {
-            told |= libc::MSG_TRUNC;
+            flags_out |= libc::MSG_TRUNC;
         }
         let mut used = 0;
         if ancillary::is_asked_for(&lane.socket) {
-            let beside =
+            let ancillary =
                 ancillary::write_control(lane, &given, count, flags & libc::MSG_PEEK != 0)?;
-            (used, told) = (beside.used, told | beside.flags);
+            (used, flags_out) = (ancillary.used, flags_out | ancillary.flags);
         }
         user::write(&raw mut (*message).msg_controllen, used)?;
-        user::write(&raw mut (*message).msg_flags, told)?;
+        user::write(&raw mut (*message).msg_flags, flags_out)?;
         Ok(count)
     }
 }
 
-/// The flags of `preadv2` and `pwritev2` at the stream's own position; `None` where the kernel's
-/// answer is the answer: a position, or what sockets do not know.
+/// The flags of `preadv2` and `pwritev2` at the stream's own position; `None` where the kernel must answer: for a
+/// position, or flags that sockets do not know.
 fn positioned(offset: i64, count: c_int, flags: c_int) -> Option<c_int> {
     let append = libc::RWF_APPEND | libc::RWF_NOAPPEND;
     let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | append;
@@ -182,9 +182,9 @@ fn positioned(offset: i64, count: c_int, flags: c_int) -> Option<c_int> {
     if quiet && !knows_no_signal() {
         return None;
     }
-    let said = |on: bool, flag: c_int| if on { flag } else { 0 };
-    let waits_not = flags & libc::RWF_NOWAIT != 0;
-    Some(said(waits_not, libc::MSG_DONTWAIT) | said(quiet, libc::MSG_NOSIGNAL))
+    let flag_if = |on: bool, flag: c_int| if on { flag } else { 0 };
+    let is_nonblocking = flags & libc::RWF_NOWAIT != 0;
+    Some(flag_if(is_nonblocking, libc::MSG_DONTWAIT) | flag_if(quiet, libc::MSG_NOSIGNAL))
 }
 
 /// `RWF_NOSIGNAL`, which the libc crate does not name.
@@ -202,7 +202,7 @@ fn knows_no_signal() -> bool {
         iov_len: 1,
     };
     let flags = NO_SIGNAL | libc::RWF_NOWAIT;
-    // SAFETY: a byte of ours.
+    // SAFETY: a local byte.
     let known = unsafe { real::preadv2(one, &raw const room, 1, -1, flags) } >= 0
         || real::errno() == libc::EAGAIN;
     sys::close(one);
@@ -308,7 +308,7 @@ hook! {
         address: *mut sockaddr, address_length: *mut socklen_t,
     ) -> ssize_t {
         receiving!(fd, flags, real::recvfrom(fd, buffer, length, flags, address, address_length), |lane| {
-            // TCP names nobody, and looks at the room for a name when it has received.
+            // TCP returns no address, and checks the room for one after receiving.
             let got = user::buffer(buffer, length)
                 .and_then(|buffer| transfer::receive(&mut lane, &buffer, flags));
             if got.is_ok() && !address.is_null() {
@@ -371,7 +371,7 @@ hook! {
             Ok(limit) => limit,
             Err(error) => return real::fail(error),
         };
-        // What is wrong with the connection is told before any of its bytes.
+        // An error of the connection is reported before any of its bytes.
         if flags & libc::MSG_ERRQUEUE == 0 {
             lane.check_peer();
             let error = options::take_error(&lane.socket, fd);
@@ -393,7 +393,7 @@ hook! {
                 if done == 0 {
                     return real::fail(error);
                 }
-                // The next call is told.
+                // The next call reports it.
                 if !matches!(error, libc::EAGAIN | libc::EINTR) {
                     lane.socket.entry.error.store(error, Ordering::Relaxed);
                     lane.socket.mark(status::LEFT_ERROR);
@@ -405,21 +405,21 @@ hook! {
                 flags |= libc::MSG_DONTWAIT;
             }
             if flags & libc::MSG_OOB != 0 {
-                // There is one urgent byte at most.
+                // There is at most one urgent byte.
                 break;
             }
             let waits_on = lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0;
             if got == 0 && waits_on && !lane.has_input() {
-                // A signal has ended the wait for nothing, and would end the next one, too.
+                // A signal has ended the wait without a byte, and would end the next one, too.
                 break;
             }
-            // The time is looked at between messages only, as in the kernel.
+            // The time is checked between messages only, as in the kernel.
             if limit == 0 || limit > 0 && clock::remaining(limit, start) == 0 {
                 break;
             }
         }
         if done > 0 {
-            time.tell(limit, start);
+            time.write_rest(limit, start);
         }
         done
     }

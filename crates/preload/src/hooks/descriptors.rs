@@ -1,4 +1,4 @@
-//! Closing, duplicating and asking about descriptors; forking.
+//! Closing, duplicating and inspecting descriptors; limits; forking.
 
 use libc::{c_int, c_uint, c_ulong};
 use netchannel_abi::link::waiter as bits;
@@ -15,13 +15,12 @@ use crate::sockets::{listener, signal_owner};
 use crate::waiting::epoll;
 use crate::waiting::poll as polling;
 
-/// Forgets what a descriptor was, closing it. `None` where it is not ours and the kernel must do
-/// all of it.
+/// Closes a descriptor of the library. `None` where the kernel must do all of it.
 fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
     let word = table::get(fd);
     match word.kind() {
         Kind::Foreign => None,
-        // The library's own: to the program it is not open.
+        // The library's own: for the program it is not open.
         Kind::Internal => Some(Err(libc::EBADF)),
         Kind::Epoll => {
             epoll::closed(fd, word);
@@ -39,8 +38,8 @@ fn is_own(process: libc::pid_t) -> bool {
     process == 0 || u32::try_from(process) == Ok(process::number())
 }
 
-/// The limit of address space, asked for or changed: the program's, as if the library had mapped nothing. `None` where that is the
-/// kernel's. A child of `vfork` has the kernel's: what is known here is its parent's.
+/// Reads or changes the limit of address space as if the library had mapped nothing. `None` where the kernel's limit
+/// counts, as in a child of `vfork`, since the noted limit is its parent's.
 unsafe fn space(
     process: libc::pid_t,
     resource: c_int,
@@ -70,9 +69,9 @@ unsafe fn space(
     Some(change().map_or_else(real::fail, |()| 0))
 }
 
-/// The program is about to change a limit. Where it will have no number to spare, what comes to its listeners goes to the kernel's queue
-/// from now on, and what has come is taken while there are numbers for it; and its sockets are made real, for which there may be none
-/// later.
+/// Called before the program changes a limit. If that leaves the library no numbers, its listeners retire to the
+/// kernel's queue, connections that have come are taken while there are numbers, and fresh sockets are turned into the
+/// kernel's, for which there may be none later.
 unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rlimit) {
     if !is_own(process) || new.is_null() {
         return;
@@ -90,7 +89,7 @@ unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rl
     }
 }
 
-/// Does `work`, which changes a limit unless `new` is null.
+/// Runs `work`, which changes a limit unless `new` is null.
 unsafe fn changing(
     process: libc::pid_t,
     resource: c_int,
@@ -113,7 +112,7 @@ unsafe fn changing(
     })
 }
 
-/// `to` has become a duplicate of `from`.
+/// Notes that `to` has become a duplicate of `from`.
 fn duplicated(from: c_int, to: c_int) {
     connection::forget_closed(to);
     let _inside = gate::enter();
@@ -132,7 +131,7 @@ fn duplicated(from: c_int, to: c_int) {
     }
 }
 
-/// Duplicates of a fresh socket must share one file.
+/// Duplicates of a fresh socket must share one file: it becomes the kernel's first.
 fn before_duplicate(fd: c_int) -> Result<(), i32> {
     match deferred::at(fd) {
         Some(_) => Ok(()),
@@ -155,7 +154,7 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     }
     if from != to
         && sys::fcntl(from, libc::F_GETFD, 0).is_ok()
-        // A number that the kernel will not give stays what it is.
+        // A number that the kernel will not give keeps its file.
         && (!open || limits::allow(to))
     {
         if reserved_number::is_reserved(to) || !relocate::make_way(to) {
@@ -195,8 +194,7 @@ fn note_flags(fd: c_int, argument: usize) {
     }
 }
 
-/// Whether the file of a socket says something else than the program means, as that of a listener does; also where another process has
-/// made it one.
+/// Whether the file of a socket carries the marks of a listener, also where another process has made it one.
 fn is_marked(fd: c_int, word: Word) -> bool {
     word.kind() == Kind::Listener
         || word.kind() == Kind::Kernel
@@ -204,7 +202,7 @@ fn is_marked(fd: c_int, word: Word) -> bool {
             && flags::of_marked(fd).is_some()
 }
 
-/// `O_ASYNC`: the kernel signals what happens on the anchor, so every news must come there.
+/// `O_ASYNC`: the kernel signals events of the anchor, so all news must come there as tokens.
 fn set_asynchronous(fd: c_int, on: bool) {
     let known = on || deferred::at(fd).is_none();
     let Some(lane) = known.then(|| lane(fd)).flatten() else {
@@ -218,8 +216,8 @@ fn set_asynchronous(fd: c_int, on: bool) {
     }
 }
 
-/// Numbers of a range that the library knows, in order: its own, or the program's. What it keeps for a call that sleeps on a closed
-/// number is its own.
+/// The numbers of a range that the library knows, in order: its own, or the program's. A number that is kept for a call
+/// that sleeps on a closed one is the library's own.
 fn within(first: c_uint, last: c_uint, own: bool) -> Vec<c_int> {
     let mut found = Vec::new();
     table::for_each(|fd, word| {
@@ -232,7 +230,7 @@ fn within(first: c_uint, last: c_uint, own: bool) -> Vec<c_int> {
     found
 }
 
-/// Whether a command says whom to signal, or how.
+/// Whether a command sets the owner or the number of the signal.
 fn is_of_signals(command: c_int) -> bool {
     const F_SETSIG: c_int = 10;
     const F_SETOWN_EX: c_int = 15;
@@ -268,7 +266,7 @@ unsafe fn control(
     if word.kind() == Kind::Fresh
         && (is_of_signals(command) || command == libc::F_SETFL && asynchronous)
     {
-        // Whom to signal is kept in the kernel's file, which fresh sockets share.
+        // The kernel keeps the owner with the file, which fresh sockets share.
         if let Err(error) = connection::to_kernel(fd, Reason::Option) {
             return real::fail(error);
         }
@@ -296,7 +294,7 @@ unsafe fn control(
             result
         }
         libc::F_SETFL if word.kind() == Kind::Fresh => {
-            // The kernel's file is shared by all fresh sockets.
+            // All fresh sockets share the kernel's file.
             if argument & sys::int(libc::O_DIRECT) != 0 {
                 return real::fail(libc::EINVAL);
             }
@@ -309,7 +307,8 @@ unsafe fn control(
         libc::F_SETFL => {
             let marked = is_marked(fd, word);
             let anchor = word.kind() == Kind::Virtual;
-            // On a file of another user the kernel takes no `O_NOATIME`, which is what an anchor may be and a listener's mark.
+            // On a file of another user the kernel takes no `O_NOATIME`. An anchor may be such a file, and `O_NOATIME`
+            // is a mark of listeners.
             let kept = argument & !sys::int(libc::O_NOATIME);
             let given = match c_int::try_from(argument) {
                 Ok(argument) if marked => sys::int(flags::marks(argument) & !libc::O_NOATIME),
@@ -325,7 +324,7 @@ unsafe fn control(
                     if marked && flags::has_unused(&socket) {
                         flags::apply_marks(&socket, fd);
                     } else if anchor && socket.has(status::APPENDS) {
-                        // The anchor says so to whoever gets it: it serves no other connection.
+                        // The flag stays on the anchor, which is not pooled afterwards.
                         socket.mark(status::SHARED);
                     }
                 }
@@ -375,12 +374,12 @@ const SIOCOUTQNSD: c_ulong = 0x894b;
 const SIOCGSTAMP: c_ulong = 0x8906;
 const SIOCGSTAMPNS: c_ulong = 0x8907;
 
-/// `CLOSE_RANGE_UNSHARE`: the thread gets a table of its own before.
+/// `CLOSE_RANGE_UNSHARE`: the thread first gets a table of its own.
 const UNSHARE: c_int = 2;
 /// `CLOSE_RANGE_CLOEXEC`.
 const ONLY_MARK: c_int = 4;
 
-/// What becomes of the number of a fresh socket at an exec is asked of the socket when it is connected.
+/// Notes the close-on-exec flag of a fresh socket, which applies when the socket is connected.
 fn note_close_on_exec(fd: c_int, on: bool) {
     let fresh = socket::of(fd).filter(|socket| socket.word.kind() == Kind::Fresh);
     match fresh {
@@ -403,7 +402,7 @@ unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
             return real::close_range(first, last, flags);
         }
         let only_mark = flags & ONLY_MARK != 0;
-        // Closing may make descriptors of the library: they are counted afterwards.
+        // Closing may make descriptors of the library: they are listed afterwards.
         let mut own = within(first, last, false);
         if only_mark {
             own.iter().for_each(|fd| note_close_on_exec(*fd, true));
@@ -412,7 +411,7 @@ unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
                 let _ = close(fd);
             });
         }
-        // Between the library's own descriptors, the kernel does it.
+        // Between the library's own descriptors the kernel closes or marks all.
         let mut start = first;
         for fd in within(first, last, true) {
             let number = c_uint::try_from(fd).unwrap_or(start);
@@ -446,7 +445,7 @@ hook! {
         if flags & UNSHARE == 0 {
             return close_all(first, last, flags);
         }
-        // A helper would go on with the former table, and keep every descriptor in it open.
+        // A helper thread would keep the former table, and with it all its descriptors open.
         copying::without_helpers(|| close_all(first, last, flags))
     }
 
@@ -549,7 +548,7 @@ hook! {
         let answer = match request {
             libc::FIONREAD => lane.unread_count(),
             libc::TIOCOUTQ | SIOCOUTQNSD => lane.unacknowledged(),
-            // Nothing asked for times before it came.
+            // No option asked for timestamps before the bytes came.
             SIOCGSTAMP | SIOCGSTAMPNS => return real::fail(libc::ENOENT),
             SIOCATMARK => u64::from(lane.is_at_mark()),
             _ => return real::ioctl(fd, request, argument),
@@ -563,7 +562,7 @@ hook! {
     fn fork() -> libc::pid_t {
         let made = real::fork();
         let error = real::errno();
-        forking::returned(made);
+        forking::after_fork(made);
         if made < 0 { real::fail(error) } else { made }
     }
 

@@ -6,7 +6,7 @@ use crate::connections::connection::deferred;
 use crate::ground::sys;
 use crate::sockets::listener;
 
-/// Ends the process. Others who have its listeners accept what it did not.
+/// Ends the process. Other holders of its listeners accept the pending connections.
 ///
 /// # Safety
 /// As `_exit`.
@@ -14,12 +14,12 @@ pub(super) unsafe fn end(status: c_int) -> ! {
     deferred::end_all();
     listener::hand_on_at_exit();
     loop {
-        // SAFETY: no pointers; what the end of the process means is the caller's.
+        // SAFETY: no pointers; the caller wants the process to end.
         let _ = unsafe { sys::raw(libc::SYS_exit_group, [sys::int(status), 0, 0, 0, 0, 0]) };
     }
 }
 
-/// The program has come to its end by `exit`, and called what it registered.
+/// Runs when the program ends by `exit`, after the functions that it registered.
 extern "C" fn finish() {
     deferred::end_all();
     listener::hand_on_at_exit();

@@ -14,7 +14,7 @@ use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{class, options};
 use crate::waiting::housekeeping;
 
-/// Result of a call that gives 0 or an errno.
+/// The C result of a call that returns 0 or an errno.
 fn done(result: Result<(), i32>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -22,9 +22,9 @@ fn done(result: Result<(), i32>) -> c_int {
     }
 }
 
-/// The name of a socket that is the kernel's, where it knows another one, or none.
+/// The name of a kernel socket, where the kernel would show another one or none.
 #[cold]
-fn own_name(fd: c_int) -> Option<Address> {
+fn shown_name(fd: c_int) -> Option<Address> {
     let socket = socket::of(fd)?;
     if socket.has(status::HANDED_OVER) {
         return Some(socket.entry.local.load());
@@ -36,7 +36,7 @@ fn own_name(fd: c_int) -> Option<Address> {
 }
 
 /// A socket that was virtual before the process became another user's.
-fn handed(fd: c_int) -> Option<Socket> {
+fn handed_over(fd: c_int) -> Option<Socket> {
     socket::of(fd).filter(|socket| socket.has(status::HANDED_OVER))
 }
 
@@ -70,9 +70,9 @@ hook! {
             && names::check(address, length).is_ok()
             && let Some(wanted) = names::read(address, length).filter(|wanted| wanted.port != 0)
             && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
-            // One that listens without a name has a port already.
+            // A socket that listens without a bind already has a port.
             && names::kernel_address(fd, false).is_none_or(|own| own.port == 0)
-            // An address of another family the kernel refuses for that.
+            // The kernel refuses an address of another family as such.
             && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(c_int::from(wanted.family))
         {
             return real::fail(libc::EADDRINUSE);
@@ -182,7 +182,7 @@ hook! {
                         && !socket.has(status::NONBLOCKING)
                         && table::get(fd).kind() == Kind::Listener
                     {
-                        // To the kernel it never blocks: another process was quicker.
+                        // The kernel's listener never blocks: another process was quicker.
                         continue;
                     }
                     housekeeping::release(&socket);
@@ -221,7 +221,7 @@ hook! {
             return done(names::write(&known.entry.local.load(), address, length));
         }
         match lane(fd) {
-            None => match own_name(fd) {
+            None => match shown_name(fd) {
                 Some(own) => done(names::write(&own, address, length)),
                 None => real::getsockname(fd, address, length),
             },
@@ -234,12 +234,12 @@ hook! {
             return done(names::write(&known.entry.peer.load(), address, length));
         }
         match lane(fd) {
-            None => match handed(fd) {
+            None => match handed_over(fd) {
                 Some(socket) => done(names::write(&socket.entry.peer.load(), address, length)),
                 None => real::getpeername(fd, address, length),
             },
             Some(lane) => {
-                // Who ended without a word is found only so.
+                // Only this finds a peer that has ended silently.
                 lane.check_peer_now();
                 if lane.is_connecting() || lane.is_over() {
                     return real::fail(libc::ENOTCONN);
@@ -262,7 +262,7 @@ hook! {
             }
             _ if socket.has(status::HANDED_OVER) => {
                 if level == libc::SOL_SOCKET {
-                    // What a local socket knows, such as timeouts, acts on it.
+                    // Options that a local socket has, such as timeouts, act on it.
                     real::setsockopt(fd, level, name, value, length);
                 }
                 done(options::set(&socket, fd, level, name, value, length))

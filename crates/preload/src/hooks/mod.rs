@@ -1,14 +1,13 @@
 //! The functions that take the place of the C library's.
 
-/// Defines functions under the C library's names. Their bodies may do what the C functions do with
-/// the program's pointers.
+/// Defines functions under the C library's names. Their bodies may use the program's pointers as the C functions do.
 ///
-/// What the library calls by such a name is the function itself. Its exported name would lead to the program where that defines the same
-/// name, as Erlang does `sigaction`, and from there back to here.
+/// A call within the library by such a name is a call of the function itself. The exported name could lead to the
+/// program, where that defines the same name, as Erlang does with `sigaction`, and from there back to here.
 ///
-/// Cancellation of a thread unwinds through them. They are `extern "C"` on purpose: panics abort, so
-/// no function here has a landing pad, and unwinding walks over all of them. With `"C-unwind"` those
-/// that call the C library would get one, and the gaps in its table would end the program.
+/// Cancellation of a thread unwinds through these functions. They are `extern "C"` on purpose: panics abort, so no
+/// function here has a landing pad, and unwinding passes over all of them. With `"C-unwind"`, functions that call the C
+/// library would get one, and the gaps in its table would end the program.
 macro_rules! hook {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {
         $(
@@ -19,14 +18,14 @@ macro_rules! hook {
             #[inline]
             #[allow(non_snake_case, reason = "the C library's names")]
             pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-                // SAFETY: the arguments are what the C function would have been given.
+                // SAFETY: the arguments are those that the C function would get.
                 unsafe { $body }
             }
 
             const _: () = {
                 #[unsafe(no_mangle)]
                 unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-                    // SAFETY: the arguments are what the C function would have been given.
+                    // SAFETY: the arguments are those that the C function would get.
                     unsafe { self::$name($($argument),*) }
                 }
             };
@@ -55,7 +54,8 @@ use crate::connections::connection;
 use crate::descriptors::table::{self, Kind};
 use crate::sockets::socket::{self, status};
 
-/// Before a call that finds out by itself what a descriptor is: a connect that the kernel is to carry on becomes the kernel's.
+/// Called before a call that resolves its descriptor itself: a connect that the kernel is to carry on becomes the
+/// kernel's.
 #[inline]
 pub(crate) fn look_at_connect(fd: c_int) {
     let word = table::get(fd);
@@ -66,10 +66,10 @@ pub(crate) fn look_at_connect(fd: c_int) {
     }
 }
 
-/// A program's array as a slice; empty where the count is not positive or the pointer null.
+/// A program's array as a slice; empty where the count is 0 or the pointer null.
 ///
 /// # Safety
-/// `pointer` points at `count` values that nobody else uses meanwhile, or is null.
+/// `pointer` points at `count` values that no other code uses meanwhile, or is null.
 pub(crate) unsafe fn array_mut<'a, T>(pointer: *mut T, count: usize) -> &'a mut [T] {
     if pointer.is_null() || count == 0 {
         return &mut [];

@@ -1,7 +1,7 @@
-//! The C library's function `syscall`. libuv closes with it, other runtimes do more: calls that
-//! have a hook go there, all others to the kernel as they are.
+//! The C library's function `syscall`. libuv closes with it, other runtimes use it for more: calls that have a hook go
+//! to the hook, all others to the kernel as they are.
 //!
-//! Some allocators use it while they start: a call that does not concern us runs no other code.
+//! Some allocators use it while they start: a call that does not concern the library runs no other code.
 
 use core::ptr::with_exposed_provenance_mut as pointer;
 
@@ -17,10 +17,10 @@ use crate::ground::{real, sys};
 use crate::processes::fork;
 use crate::sockets::rings;
 
-/// The arguments after the number. Of an `int` only the lower half counts.
+/// The arguments after the number. Only the lower half of an `int` is valid.
 type Arguments = [usize; 6];
 
-/// What the kernel takes for the size of a set of signals.
+/// The size of a set of signals for the kernel.
 const SIGNALS_BYTES: usize = size_of::<u64>();
 
 #[inline]
@@ -29,11 +29,11 @@ const fn int(value: usize) -> c_int {
 }
 
 #[inline]
-fn is_ours(fd: usize) -> bool {
+fn concerns_library(fd: usize) -> bool {
     table::get(int(fd)) != Word::FOREIGN
 }
 
-/// The kernel's set of signals as the C library's, which is longer. `None` for none.
+/// The kernel's set of signals as the C library's, which is longer. `None` for no set.
 unsafe fn signals(mask: usize, size: usize) -> Result<Option<sigset_t>, c_int> {
     if mask == 0 {
         return Ok(None);
@@ -41,7 +41,7 @@ unsafe fn signals(mask: usize, size: usize) -> Result<Option<sigset_t>, c_int> {
     if size != SIGNALS_BYTES {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the program's set; the first bits of ours mean the same signals.
+    // SAFETY: the program's set; the first bits of both sets mean the same signals.
     unsafe {
         let bits: u64 = user::read(pointer(mask))?;
         let mut set: sigset_t = core::mem::zeroed();
@@ -50,7 +50,7 @@ unsafe fn signals(mask: usize, size: usize) -> Result<Option<sigset_t>, c_int> {
     }
 }
 
-/// Runs `call` with the set of signals that a program gave by the kernel's rules.
+/// Runs `call` with the set of signals that a program gave as for the kernel.
 unsafe fn with_signals(
     mask: usize,
     size: usize,
@@ -67,7 +67,7 @@ unsafe fn with_signals(
 }
 
 /// A set of signals and its size, as `pselect6` takes them.
-unsafe fn described(at: usize) -> Result<(usize, usize), c_int> {
+unsafe fn read_mask(at: usize) -> Result<(usize, usize), c_int> {
     if at == 0 {
         return Ok((0, 0));
     }
@@ -75,8 +75,8 @@ unsafe fn described(at: usize) -> Result<(usize, usize), c_int> {
     unsafe { user::read::<[usize; 2]>(pointer(at)) }.map(|[mask, size]| (mask, size))
 }
 
-/// Calls on one descriptor, where it is ours.
-unsafe fn on_ours(number: c_long, a: Arguments) -> Option<c_long> {
+/// Calls on one descriptor, if it concerns the library.
+unsafe fn call_on_descriptor(number: c_long, a: Arguments) -> Option<c_long> {
     let (fd, at) = (int(a[0]), pointer::<c_void>(a[1]));
     let (count, flags) = (int(a[2]), int(a[3]));
     // SAFETY: the program's arguments, as the call of this number takes them.
@@ -122,22 +122,22 @@ unsafe fn on_ours(number: c_long, a: Arguments) -> Option<c_long> {
     Some(result)
 }
 
-/// Calls that concern us where either descriptor is ours.
-unsafe fn on_two(number: c_long, a: Arguments) -> Option<c_long> {
+/// Calls that concern the library where either descriptor does.
+unsafe fn call_on_pair(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: the program's arguments, as the call of this number takes them.
     let result = unsafe {
         match number {
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_dup2 if is_ours(a[0]) || is_ours(a[1]) => {
+            libc::SYS_dup2 if concerns_library(a[0]) || concerns_library(a[1]) => {
                 descriptors::dup2(int(a[0]), int(a[1])).into()
             }
-            libc::SYS_dup3 if is_ours(a[0]) || is_ours(a[1]) => {
+            libc::SYS_dup3 if concerns_library(a[0]) || concerns_library(a[1]) => {
                 descriptors::dup3(int(a[0]), int(a[1]), int(a[2])).into()
             }
-            libc::SYS_sendfile if is_ours(a[0]) || is_ours(a[1]) => {
+            libc::SYS_sendfile if concerns_library(a[0]) || concerns_library(a[1]) => {
                 splicing::sendfile(int(a[0]), int(a[1]), pointer(a[2]), a[3]) as c_long
             }
-            libc::SYS_splice if is_ours(a[0]) || is_ours(a[2]) => {
+            libc::SYS_splice if concerns_library(a[0]) || concerns_library(a[2]) => {
                 let (from, to) = (int(a[0]), int(a[2]));
                 splicing::splice(from, pointer(a[1]), to, pointer(a[3]), a[4], a[5] as c_uint)
                     as c_long
@@ -148,8 +148,8 @@ unsafe fn on_two(number: c_long, a: Arguments) -> Option<c_long> {
     Some(result)
 }
 
-/// Calls of which the hook itself finds out whether they concern us.
-unsafe fn on_any(number: c_long, a: Arguments) -> Option<c_long> {
+/// Calls whose hook itself finds out whether they concern the library.
+unsafe fn call_on_any(number: c_long, a: Arguments) -> Option<c_long> {
     let (fd, at) = (int(a[0]), pointer::<c_void>(a[1]));
     // SAFETY: the program's arguments, as the call of this number takes them.
     let result = unsafe {
@@ -180,15 +180,15 @@ unsafe fn on_any(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_execveat => {
                 processes::execveat(fd, at.cast(), pointer(a[2]), pointer(a[3]), int(a[4])).into()
             }
-            _ => return waits(number, a),
+            _ => return call_that_waits(number, a),
         }
     };
     Some(result)
 }
 
-/// Calls that wait on a list of descriptors. The C library's own would read a bad time: what does not
-/// concern us goes to the kernel as it is.
-unsafe fn waits(number: c_long, a: Arguments) -> Option<c_long> {
+/// Calls that wait on a list of descriptors. The C library's functions would read a bad time: so calls that do not
+/// concern the library go to the kernel as they are.
+unsafe fn call_that_waits(number: c_long, a: Arguments) -> Option<c_long> {
     let sets = [pointer(a[1]), pointer(a[2]), pointer(a[3])];
     // SAFETY: the program's arguments, as the call of this number takes them.
     unsafe {
@@ -197,39 +197,39 @@ unsafe fn waits(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_poll => {
                 let timeout = Timeout::Milliseconds(int(a[2]));
                 let count = a[1] as libc::nfds_t;
-                let told = readiness::polled(pointer(a[0]), count, timeout, core::ptr::null())?;
-                Some(readiness::count(told).into())
+                let result = readiness::try_poll(pointer(a[0]), count, timeout, core::ptr::null())?;
+                Some(readiness::count(result).into())
             }
             libc::SYS_ppoll => with_signals(a[3], a[4], |mask| {
                 let timeout = Timeout::Timespec(pointer(a[2]));
                 let count = a[1] as libc::nfds_t;
-                readiness::polled(pointer(a[0]), count, timeout, mask).map(readiness::count)
+                readiness::try_poll(pointer(a[0]), count, timeout, mask).map(readiness::count)
             }),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_select => {
                 let timeout = Timeout::Timeval(pointer(a[4]));
-                let told = selecting::selected(int(a[0]), sets, timeout, core::ptr::null());
-                let told = told.map(readiness::count).unwrap_or_else(|| {
+                let result = selecting::try_select(int(a[0]), sets, timeout, core::ptr::null());
+                let result = result.map(readiness::count).unwrap_or_else(|| {
                     let by_kernel = sys::raw(number, [a[0], a[1], a[2], a[3], a[4], 0]);
-                    let told = by_kernel.map_or_else(real::fail, int);
-                    selecting::by_kernel(told, int(a[0]), sets, timeout, core::ptr::null())
+                    let result = by_kernel.map_or_else(real::fail, int);
+                    selecting::corrected_result(result, int(a[0]), sets, timeout, core::ptr::null())
                 });
-                Some(told.into())
+                Some(result.into())
             }
-            libc::SYS_pselect6 => match described(a[5]) {
+            libc::SYS_pselect6 => match read_mask(a[5]) {
                 Ok((mask, size)) => with_signals(mask, size, |mask| {
                     let timeout = Timeout::Timespec(pointer(a[4]));
-                    selecting::selected(int(a[0]), sets, timeout, mask).map(readiness::count)
+                    selecting::try_select(int(a[0]), sets, timeout, mask).map(readiness::count)
                 }),
                 Err(error) => Some(real::fail(error)),
             },
-            _ => on_sets(number, a),
+            _ => call_on_set(number, a),
         }
     }
 }
 
 /// Calls on epoll sets.
-unsafe fn on_sets(number: c_long, a: Arguments) -> Option<c_long> {
+unsafe fn call_on_set(number: c_long, a: Arguments) -> Option<c_long> {
     let (set, at) = (int(a[0]), pointer::<c_void>(a[1]));
     // SAFETY: the program's arguments, as the call of this number takes them.
     let result = unsafe {
@@ -262,44 +262,44 @@ unsafe fn on_sets(number: c_long, a: Arguments) -> Option<c_long> {
     Some(result)
 }
 
-/// Whether what `clone3` is asked for is as `fork`.
-unsafe fn copies(at: usize) -> bool {
-    // The first and the sixth word of its arguments.
+/// Whether this `clone3` makes a child like that of `fork`.
+unsafe fn is_clone3_fork(at: usize) -> bool {
+    // Flags and stack: the first and the sixth word of its arguments.
     // SAFETY: the program's arguments, read as the kernel does.
-    let described = unsafe { user::read::<[u64; 6]>(pointer(at)) };
-    described.is_ok_and(|words| fork::is_fork(words[0] as usize, words[5] as usize))
+    let arguments = unsafe { user::read::<[u64; 6]>(pointer(at)) };
+    arguments.is_ok_and(|words| fork::is_fork(words[0] as usize, words[5] as usize))
 }
 
-unsafe fn forked(number: c_long, a: Arguments) -> c_long {
+unsafe fn fork_by_system_call(number: c_long, a: Arguments) -> c_long {
     // SAFETY: the program's arguments.
-    match unsafe { fork::by_number(number, a) } {
+    match unsafe { fork::by_system_call(number, a) } {
         Ok(child) => child.cast_signed() as c_long,
         Err(error) => real::fail(error),
     }
 }
 
-/// Whether the call may concern us, by its number and the descriptor in its first argument.
+/// The result of a hook, if the call concerns the library by its number or its first descriptor.
 #[inline]
-unsafe fn hooked(number: c_long, a: Arguments) -> Option<c_long> {
+unsafe fn dispatch(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: the program's arguments.
     unsafe {
         match number {
-            // Often called, and never ours.
+            // Called often, and never for the library.
             libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom | libc::SYS_openat => None,
-            libc::SYS_clone if fork::is_fork(a[0], a[1]) => Some(forked(number, a)),
-            libc::SYS_clone3 if copies(a[0]) => Some(forked(number, a)),
+            libc::SYS_clone if fork::is_fork(a[0], a[1]) => Some(fork_by_system_call(number, a)),
+            libc::SYS_clone3 if is_clone3_fork(a[0]) => Some(fork_by_system_call(number, a)),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_fork => Some(forked(number, a)),
+            libc::SYS_fork => Some(fork_by_system_call(number, a)),
             libc::SYS_exit_group => ending::end(int(a[0])),
             libc::SYS_io_uring_setup if rings::refuses() => Some(real::fail(libc::ENOSYS)),
             _ => {
-                let ours = if is_ours(a[0]) {
-                    on_ours(number, a)
+                let ours = if concerns_library(a[0]) {
+                    call_on_descriptor(number, a)
                 } else {
                     None
                 };
-                ours.or_else(|| on_two(number, a))
-                    .or_else(|| on_any(number, a))
+                ours.or_else(|| call_on_pair(number, a))
+                    .or_else(|| call_on_any(number, a))
                     .or_else(|| privileges::by_number(number, a))
             }
         }
@@ -310,9 +310,9 @@ hook! {
     fn syscall(
         number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
     ) -> c_long {
-        // The C library's has variable arguments, which come in the same places.
+        // The C library's function has variable arguments, which are passed in the same registers.
         let arguments = [a, b, c, d, e, f];
-        if let Some(result) = hooked(number, arguments) {
+        if let Some(result) = dispatch(number, arguments) {
             return result;
         }
         match sys::raw(number, arguments) {

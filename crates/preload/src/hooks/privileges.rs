@@ -1,95 +1,95 @@
-//! Calls that make a process another user's, and calls that concern each thread of a process by itself (other credentials, filters of system calls), or that the kernel refuses to
-//! a process that has several (namespaces): copy workers, which the program does not know of, end before. They are made anew,
-//! with what the program has become, when they are next of use.
+//! Calls that make a process another user's, and calls before which copy workers, which the program does not know, must
+//! end: those that apply to each thread by itself (other credentials, filters of system calls), or that the kernel
+//! refuses to a process with several threads (namespaces). Later transfers make new workers, with the new credentials.
 
 use libc::{c_char, c_int, c_long, c_ulong, c_void, gid_t, size_t, uid_t};
 
 use crate::descriptors::copying::{disable, without_helpers};
 use crate::ground::{real, sys};
 use crate::processes::filters;
-use crate::processes::filters::Ahead;
+use crate::processes::filters::Restriction;
 use crate::processes::users::{self, Change};
 
-/// What the calls `seccomp` and `prctl` are about to set, and nothing where they only ask.
-fn ahead(strict: bool, filters: bool, at: usize) -> Option<Ahead> {
+/// The restriction that `seccomp` and `prctl` are about to set, if any.
+fn restriction(strict: bool, filters: bool, at: usize) -> Option<Restriction> {
     if filters {
-        Some(Ahead::Filter(core::ptr::with_exposed_provenance(at)))
+        Some(Restriction::Filter(core::ptr::with_exposed_provenance(at)))
     } else {
-        strict.then_some(Ahead::Strict)
+        strict.then_some(Restriction::Strict)
     }
 }
 
-/// What becomes of copy workers when `prctl` is called with an option and arguments.
-fn before_control(option: c_int, a: usize, b: usize) -> Concern {
+/// The meaning of a call of `prctl` for copy workers.
+fn before_control(option: c_int, a: usize, b: usize) -> Effect {
     let is = |mode: u32| a == mode as usize;
     match option {
         libc::PR_SET_SECCOMP => {
             let modes = (is(libc::SECCOMP_MODE_STRICT), is(libc::SECCOMP_MODE_FILTER));
-            ahead(modes.0, modes.1, b).map_or(Concern::None, Concern::Filter)
+            restriction(modes.0, modes.1, b).map_or(Effect::None, Effect::Filter)
         }
-        libc::PR_CAPBSET_DROP | libc::PR_CAP_AMBIENT | libc::PR_SET_SECUREBITS => Concern::Thread,
-        _ => Concern::None,
+        libc::PR_CAPBSET_DROP | libc::PR_CAP_AMBIENT | libc::PR_SET_SECUREBITS => Effect::Thread,
+        _ => Effect::None,
     }
 }
 
-/// What a call means for copy workers.
-enum Concern {
+/// The meaning of a call for copy workers.
+enum Effect {
     None,
-    /// It changes the calling thread only, or must be its process's only one.
+    /// It changes the calling thread only, or needs a process with one thread.
     Thread,
     /// It may make the process another user's.
     Users(Change),
-    /// From now on a system call may be the end.
-    Filter(Ahead),
+    /// From now on a system call may kill the process.
+    Filter(Restriction),
 }
 
 /// # Safety
-/// A filter is where the program says.
-unsafe fn before_filter(ahead: &Ahead) {
+/// The filter's address is the program's.
+unsafe fn before_filter(restriction: &Restriction) {
     disable();
     // SAFETY: the caller's promise.
-    unsafe { filters::before(ahead) };
+    unsafe { filters::before(restriction) };
 }
 
 /// Calls by number, as `syscall` makes them.
 pub(super) unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> {
     // The kernel takes the lower half.
     let user = |at: usize| a[at] as u32;
-    let concern = match number {
+    let effect = match number {
         libc::SYS_seccomp => {
             let is = |operation: u32| user(0) == operation;
             let (strict, filters) = (
                 is(libc::SECCOMP_SET_MODE_STRICT),
                 is(libc::SECCOMP_SET_MODE_FILTER),
             );
-            ahead(strict, filters, a[2]).map_or(Concern::None, Concern::Filter)
+            restriction(strict, filters, a[2]).map_or(Effect::None, Effect::Filter)
         }
         #[expect(
             clippy::cast_possible_wrap,
             reason = "the kernel takes the lower half, too"
         )]
         libc::SYS_prctl => before_control(a[0] as u32 as c_int, a[1], a[2]),
-        libc::SYS_setuid => Concern::Users(Change::All(user(0))),
-        libc::SYS_setreuid => Concern::Users(Change::Two(user(0), user(1))),
-        libc::SYS_setresuid => Concern::Users(Change::Three(user(0), user(1), user(2))),
+        libc::SYS_setuid => Effect::Users(Change::All(user(0))),
+        libc::SYS_setreuid => Effect::Users(Change::Two(user(0), user(1))),
+        libc::SYS_setresuid => Effect::Users(Change::Three(user(0), user(1), user(2))),
         libc::SYS_setgid
         | libc::SYS_setregid
         | libc::SYS_setresgid
         | libc::SYS_setgroups
         | libc::SYS_capset
         | libc::SYS_unshare
-        | libc::SYS_setns => Concern::Thread,
-        _ => Concern::None,
+        | libc::SYS_setns => Effect::Thread,
+        _ => Effect::None,
     };
     // SAFETY: the program's arguments.
     let call = || unsafe { sys::raw(number, a) };
-    let result = match concern {
-        Concern::None => return None,
-        Concern::Thread => without_helpers(call),
-        Concern::Users(change) => users::change(&change, call),
-        Concern::Filter(ahead) => {
+    let result = match effect {
+        Effect::None => return None,
+        Effect::Thread => without_helpers(call),
+        Effect::Users(change) => users::change(&change, call),
+        Effect::Filter(restriction) => {
             // SAFETY: the program's pointer.
-            unsafe { before_filter(&ahead) };
+            unsafe { before_filter(&restriction) };
             call()
         }
     };
@@ -154,12 +154,12 @@ hook! {
     }
 
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
-        // The C library's has variable arguments, which come in the same places.
+        // The C library's function has variable arguments, which are passed in the same registers.
         match before_control(option, a as usize, b as usize) {
-            Concern::None | Concern::Users(_) => real::prctl(option, a, b, c, d),
-            Concern::Thread => without_helpers(|| real::prctl(option, a, b, c, d)),
-            Concern::Filter(ahead) => {
-                before_filter(&ahead);
+            Effect::None | Effect::Users(_) => real::prctl(option, a, b, c, d),
+            Effect::Thread => without_helpers(|| real::prctl(option, a, b, c, d)),
+            Effect::Filter(restriction) => {
+                before_filter(&restriction);
                 real::prctl(option, a, b, c, d)
             }
         }

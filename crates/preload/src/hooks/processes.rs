@@ -8,7 +8,7 @@ use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::descriptors::{attach, limits, user};
 use crate::ground::{addresses, real, sys};
-use crate::processes::exec_preparation::{self, How};
+use crate::processes::exec_preparation::{self, ExecKind};
 use crate::processes::image::{self, Entries};
 use crate::processes::program::{self, Verdict};
 use crate::processes::vfork;
@@ -19,8 +19,8 @@ unsafe extern "C" {
     static mut environ: Strings;
 }
 
-/// The environment for `file`, where the program can begin as far as is known. Else the kernel says
-/// what is wrong: with the file, or with memory that can not be read.
+/// The environment for `file`, where the program can begin as far as is known. Otherwise the kernel returns the error,
+/// about the file or about memory that can not be read.
 unsafe fn entries(file: &CStr, arguments: Strings, environment: Strings) -> Option<Entries> {
     if !program::is_executable(file) {
         return None;
@@ -34,14 +34,16 @@ unsafe fn entries(file: &CStr, arguments: Strings, environment: Strings) -> Opti
     }
 }
 
-/// Whether the program in `file` gets what this one gave it: no socket goes with it, and its environment says what it must. So it is
-/// with the commands of a shell.
-unsafe fn goes_as_it_is(file: *const c_char, environment: Strings) -> bool {
-    // SAFETY: what the program gave.
-    attach::current().is_none() && unsafe { image::says_all(environment) } && !program::breaks(file)
+/// Whether the program in `file` can get its environment unchanged: no socket is passed, and the environment has what
+/// it must. The commands of a shell begin so.
+unsafe fn needs_no_change(file: *const c_char, environment: Strings) -> bool {
+    // SAFETY: the program's arguments.
+    attach::current().is_none()
+        && unsafe { image::is_complete(environment) }
+        && !program::would_fail(file)
 }
 
-/// Runs `call` while the program's limit is its own, not a raised one.
+/// Runs `call` while the limit of descriptors is the program's, not a raised one.
 fn with_own_limit(call: impl FnOnce() -> c_int) -> c_int {
     limits::before_fork();
     let result = call();
@@ -51,21 +53,21 @@ fn with_own_limit(call: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// The same of a call that puts another program into this process, which has nothing of the library's.
+/// As [`with_own_limit`], for a call that puts another program into this process, which has nothing of the library.
 fn with_own_limits(call: impl FnOnce() -> c_int) -> c_int {
     with_own_limit(|| addresses::with_program_limit(call))
 }
 
-/// Runs `call`, which does not return when it succeeds, with the environment for the program in
-/// `file`. Where there is no such program the call fails as it would.
+/// Runs `call`, which does not return when it succeeds, with the environment for the program in `file`. Where there is
+/// no such program the call fails as it would.
 unsafe fn become_program(
     file: *const c_char,
     arguments: Strings,
     environment: Strings,
     call: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    // SAFETY: what the program gave.
-    if unsafe { goes_as_it_is(file, environment) } {
+    // SAFETY: the program's arguments.
+    if unsafe { needs_no_change(file, environment) } {
         return with_own_limits(|| call(environment));
     }
     // SAFETY: what the program gave.
@@ -76,10 +78,11 @@ unsafe fn become_program(
     let Some((verdict, entries)) = known else {
         return call(environment);
     };
-    let environment = vfork::keep(exec_preparation::prepare(How::Exec, verdict, entries));
+    let environment =
+        vfork::keep_preparation(exec_preparation::prepare(ExecKind::Exec, verdict, entries));
     let result = with_own_limits(|| call(environment));
     let error = real::errno();
-    if let Some(preparation) = vfork::take_back() {
+    if let Some(preparation) = vfork::take_preparation() {
         preparation.undo();
     }
     if result < 0 {
@@ -88,7 +91,7 @@ unsafe fn become_program(
     result
 }
 
-/// Null where there is no such file.
+/// A C string, or null where there is no file.
 fn pointer(file: Option<&CStr>) -> *const c_char {
     file.map_or(null(), CStr::as_ptr)
 }
@@ -98,8 +101,8 @@ unsafe fn text(pointer: *const c_char) -> Option<CString> {
     unsafe { user::string(pointer).ok() }
 }
 
-/// The path of an open file, or of one beside an open folder.
-fn of_descriptor(fd: c_int, below: &CStr) -> Option<CString> {
+/// The path of an open file, or of a file relative to an open folder.
+fn path_of(fd: c_int, below: &CStr) -> Option<CString> {
     let below = below.to_bytes();
     if below.first() == Some(&b'/') || fd == libc::AT_FDCWD {
         return CString::new(below).ok();
@@ -112,11 +115,11 @@ fn of_descriptor(fd: c_int, below: &CStr) -> Option<CString> {
     CString::new(path).ok()
 }
 
-/// A variadic list of arguments as an array, and what follows its null.
+/// The address behind the null of a variadic list of arguments.
 ///
 /// # Safety
 /// The list ends with null.
-unsafe fn after(arguments: Strings) -> Strings {
+unsafe fn behind_list(arguments: Strings) -> Strings {
     let mut end = arguments;
     // SAFETY: the caller's promise.
     unsafe {
@@ -128,7 +131,7 @@ unsafe fn after(arguments: Strings) -> Strings {
 }
 
 unsafe extern "C" fn execl_list(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: what the variadic function was given.
+    // SAFETY: the arguments of the variadic function.
     unsafe { execve(path, arguments, environ) }
 }
 
@@ -138,8 +141,8 @@ unsafe extern "C" fn execlp_list(file: *const c_char, arguments: Strings) -> c_i
 }
 
 unsafe extern "C" fn execle_list(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: what the variadic function was given: an environment follows the arguments.
-    unsafe { execve(path, arguments, after(arguments).read().cast()) }
+    // SAFETY: the arguments of the variadic function: an environment follows the arguments.
+    unsafe { execve(path, arguments, behind_list(arguments).read().cast()) }
 }
 
 /// Defines a variadic function that calls another with its variadic arguments as an array: those
@@ -207,11 +210,11 @@ variadic! {
 }
 
 /// How a child gets its descriptors.
-fn child(actions: *const posix_spawn_file_actions_t) -> How {
+fn child(actions: *const posix_spawn_file_actions_t) -> ExecKind {
     if actions.is_null() {
-        How::Child
+        ExecKind::Child
     } else {
-        How::AnyChild
+        ExecKind::AnyChild
     }
 }
 
@@ -223,13 +226,13 @@ struct Spawn {
     environment: Strings,
 }
 
-/// Spawns the program in `file`, which `call` knows how to start.
+/// Spawns the program in `file`, which `call` starts.
 unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -> c_int) -> c_int {
-    // SAFETY: what the program gave.
-    if unsafe { goes_as_it_is(file, spawn.environment) } {
+    // SAFETY: the program's arguments.
+    if unsafe { needs_no_change(file, spawn.environment) } {
         return with_own_limit(|| call(spawn.environment));
     }
-    let how = child(spawn.actions);
+    let kind = child(spawn.actions);
     // SAFETY: what the program gave.
     let known = unsafe { text(file) }.and_then(|file| unsafe {
         let entries = entries(&file, spawn.arguments, spawn.environment)?;
@@ -239,11 +242,11 @@ unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -
         return call(spawn.environment);
     };
     let verdict = program::judge(&file);
-    if verdict != Verdict::Takes && exec_preparation::concerns(how) {
+    if verdict != Verdict::CanLoad && exec_preparation::passes_sockets(kind) {
         // SAFETY: the program's arguments.
         return unsafe { spawn_by_shell(&file, spawn, entries) };
     }
-    let preparation = exec_preparation::prepare(how, verdict, entries);
+    let preparation = exec_preparation::prepare(kind, verdict, entries);
     let result = with_own_limit(|| call(preparation.environment.pointer()));
     if result != 0 {
         preparation.undo();
@@ -251,8 +254,8 @@ unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -
     result
 }
 
-/// A program that can not have the library is started by a shell that can, which becomes it: then
-/// the sockets are in their final places, and a pump can be put between.
+/// Starts a program that can not load the library by a shell that can, and that executes the program: then the sockets
+/// have their final numbers, and a pump can take their place.
 unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int {
     let shell = c"/bin/sh";
     let mut arguments = vec![
@@ -266,8 +269,8 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
         let given = user::pointers(spawn.arguments).unwrap_or_default();
         arguments.extend(given.into_iter().skip(1));
         arguments.push(null());
-        let how = child(spawn.actions);
-        let preparation = exec_preparation::prepare(how, Verdict::Takes, entries);
+        let kind = child(spawn.actions);
+        let preparation = exec_preparation::prepare(kind, Verdict::CanLoad, entries);
         let environment = preparation.environment.pointer();
         let result = real::posix_spawn(
             spawn.process,
@@ -284,12 +287,13 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
     }
 }
 
-/// Before the C library itself spawns a shell with this process's environment.
+/// Called before the C library itself spawns a shell with this process's environment.
 unsafe fn before_shell() {
-    if !exec_preparation::concerns(How::Child) {
+    if !exec_preparation::passes_sockets(ExecKind::Child) {
         return;
     }
-    let preparation = exec_preparation::prepare(How::Child, Verdict::Takes, Entries::default());
+    let preparation =
+        exec_preparation::prepare(ExecKind::Child, Verdict::CanLoad, Entries::default());
     if preparation.inherits() {
         // SAFETY: C strings.
         unsafe { libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1) };
@@ -320,7 +324,7 @@ hook! {
     }
 
     fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-        let file = of_descriptor(fd, c"");
+        let file = path_of(fd, c"");
         become_program(pointer(file.as_deref()), arguments, environment, |environment| {
             real::fexecve(fd, arguments, environment)
         })
@@ -329,7 +333,7 @@ hook! {
     fn execveat(
         fd: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int,
     ) -> c_int {
-        let file = text(path).and_then(|path| of_descriptor(fd, &path));
+        let file = text(path).and_then(|path| path_of(fd, &path));
         become_program(pointer(file.as_deref()), arguments, environment, |environment| {
             let (path, list) = (path.expose_provenance(), arguments.expose_provenance());
             let words = [sys::int(fd), path, list, environment.expose_provenance(), sys::int(flags), 0];
@@ -344,8 +348,8 @@ hook! {
         process: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings,
     ) -> c_int {
-        let what = Spawn { process, actions, attributes, arguments, environment };
-        spawn(path, &what, |environment| {
+        let spawn_call = Spawn { process, actions, attributes, arguments, environment };
+        spawn(path, &spawn_call, |environment| {
             real::posix_spawn(process, path, actions, attributes, arguments, environment)
         })
     }
@@ -356,8 +360,8 @@ hook! {
     ) -> c_int {
         let mut room = [0; libc::PATH_MAX as usize];
         let found = text(file).and_then(|file| program::resolve(&file, &mut room));
-        let what = Spawn { process, actions, attributes, arguments, environment };
-        spawn(pointer(found), &what, |environment| {
+        let spawn_call = Spawn { process, actions, attributes, arguments, environment };
+        spawn(pointer(found), &spawn_call, |environment| {
             real::posix_spawnp(process, file, actions, attributes, arguments, environment)
         })
     }

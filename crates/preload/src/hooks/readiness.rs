@@ -12,23 +12,23 @@ use crate::waiting::epoll::{self, EpollSet};
 use crate::waiting::housekeeping;
 use crate::waiting::poll::{self as polling, Entries, EventFilter};
 
-/// How long a call may wait, as the program says it.
+/// The time-out of a call, as the program gives it.
 #[derive(Clone, Copy)]
 pub(super) enum Timeout {
-    /// Negative for ever.
+    /// Negative is forever.
     Milliseconds(c_int),
-    /// Null for ever; the C library does not write it.
+    /// Null is forever; the C library does not write to it.
     Constant(*const timespec),
-    /// Null for ever; the kernel writes what is left.
+    /// Null is forever; the kernel writes the remaining time.
     Timespec(*mut timespec),
-    /// Null for ever; what is left is written.
+    /// Null is forever; the remaining time is written.
     Timeval(*mut timeval),
 }
 
 impl Timeout {
-    /// In nanoseconds, negative for ever.
+    /// In nanoseconds, negative is forever.
     pub(super) unsafe fn limit(self) -> Result<i64, i32> {
-        // SAFETY: the program's time, of which any bytes are one.
+        // SAFETY: the program's time; any bytes are valid.
         let (seconds, nanoseconds) = unsafe {
             match self {
                 Self::Milliseconds(time) if time < 0 => return Ok(-1),
@@ -62,15 +62,14 @@ impl Timeout {
             .saturating_add(nanoseconds))
     }
 
-    /// Whether the call says what is left.
-    const fn is_told(self) -> bool {
+    /// Whether the call returns the remaining time.
+    const fn returns_rest(self) -> bool {
         matches!(self, Self::Timespec(_) | Self::Timeval(_))
     }
 
-    /// Writes what is left of `limit` since `start`. Where that can not be written it is not: then
-    /// the call does not fail for it.
-    pub(super) unsafe fn tell(self, limit: i64, start: u64) {
-        if limit <= 0 || !self.is_told() {
+    /// Writes the rest of `limit` since `start`. A failure to write it is ignored.
+    pub(super) unsafe fn write_rest(self, limit: i64, start: u64) {
+        if limit <= 0 || !self.returns_rest() {
             return;
         }
         let left = clock::remaining(limit, start);
@@ -86,7 +85,7 @@ impl Timeout {
         };
     }
 
-    /// Waits as long as it says, and says what is left.
+    /// Polls with this time-out, and writes the remaining time.
     pub(super) unsafe fn poll(
         self,
         set: &mut Entries,
@@ -95,13 +94,13 @@ impl Timeout {
         // SAFETY: the program's time.
         unsafe {
             let limit = self.limit()?;
-            let start = if limit > 0 && self.is_told() {
+            let start = if limit > 0 && self.returns_rest() {
                 crate::ground::clock::nanoseconds()
             } else {
                 0
             };
             let polled = housekeeping::in_slices(limit, |limit| polling::poll(set, limit, mask));
-            self.tell(limit, start);
+            self.write_rest(limit, start);
             polled
         }
     }
@@ -121,9 +120,9 @@ fn outcome(result: Result<(), i32>) -> c_int {
     }
 }
 
-/// Copies the program's entries when any of them concerns the library.
+/// Copies the program's entries if any of them concerns the library.
 #[inline]
-unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Option<()> {
+unsafe fn copy_entries(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Option<()> {
     let length = length as usize;
     // SAFETY: the program's entries.
     unsafe {
@@ -132,7 +131,7 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
         }
         let list = entries.make(length);
         user::copy_bytes(list.as_mut_ptr().cast(), set.cast(), size_of_val(list)).ok()?;
-        let concerned = list.iter().any(|entry| polling::concerns(entry.fd));
+        let concerned = list.iter().any(|entry| polling::concerns_library(entry.fd));
         if list
             .iter()
             .any(|entry| entry.events & libc::POLLWRBAND != 0)
@@ -143,28 +142,28 @@ unsafe fn copy(entries: &mut Entries, set: *const pollfd, length: nfds_t) -> Opt
     }
 }
 
-/// What stands in for a fresh or deferred socket shows `POLLWRBAND`, and TCP never does.
+/// The file of a fresh or deferred socket shows `POLLWRBAND`, which TCP never does.
 #[cold]
 fn materialise_all(list: &[pollfd]) {
     for entry in list {
-        let stands_in = matches!(table::get(entry.fd).kind(), Kind::Fresh | Kind::Deferred);
-        if stands_in && entry.events & libc::POLLWRBAND != 0 {
+        let is_unconnected = matches!(table::get(entry.fd).kind(), Kind::Fresh | Kind::Deferred);
+        if is_unconnected && entry.events & libc::POLLWRBAND != 0 {
             let _ = connection::before_kernel_use(entry.fd);
         }
     }
 }
 
-/// Whether a list that is too long to be copied without need concerns the library.
+/// Whether a list that is too long for a needless copy concerns the library.
 #[cold]
 unsafe fn concerns_many(set: *const pollfd, length: usize) -> bool {
     // SAFETY: the program's entries.
     let number = |index| unsafe { user::read(&raw const (*set.wrapping_add(index)).fd) };
-    length <= MOST_ENTRIES && (0..length).any(|index| number(index).is_ok_and(polling::concerns))
+    length <= MOST_ENTRIES
+        && (0..length).any(|index| number(index).is_ok_and(polling::concerns_library))
 }
 
-/// `poll`. `None` where none of it concerns the library: then the kernel does it, and says what is
-/// wrong with it.
-pub(super) unsafe fn polled(
+/// `poll`. `None` where no entry concerns the library: then the kernel does it, and finds errors.
+pub(super) unsafe fn try_poll(
     set: *mut pollfd,
     length: nfds_t,
     timeout: Timeout,
@@ -173,7 +172,7 @@ pub(super) unsafe fn polled(
     // SAFETY: the program's arguments.
     unsafe {
         let mut entries = Entries::new(EventFilter::Poll);
-        copy(&mut entries, set, length).filter(|()| entries.len() <= limits::soft())?;
+        copy_entries(&mut entries, set, length).filter(|()| entries.len() <= limits::soft())?;
         let polled = timeout.poll(&mut entries, mask);
         for (index, entry) in entries.iter().enumerate() {
             let place = &raw mut (*set.wrapping_add(index)).revents;
@@ -185,7 +184,7 @@ pub(super) unsafe fn polled(
     }
 }
 
-/// `epoll_wait` on a set that the library serves.
+/// `epoll_wait` on a set with members of the library.
 #[inline]
 unsafe fn wait_active(
     set: c_int,
@@ -207,7 +206,7 @@ unsafe fn wait_active(
     wait_for_fault(set, events.addr(), limit, mask)
 }
 
-/// A wait for events for which there is no room: they stay, and that there are some is a fault.
+/// A wait whose array can not be written: events stay, and if there are any the call is a fault.
 #[cold]
 fn wait_for_fault(set: c_int, at: usize, limit: i64, mask: *const sigset_t) -> c_int {
     if at >= user::END {
@@ -221,11 +220,11 @@ fn wait_for_fault(set: c_int, at: usize, limit: i64, mask: *const sigset_t) -> c
     });
     match polling::poll(&mut entries, limit, mask) {
         Ok(1..) => real::fail(libc::EFAULT),
-        told => count(told),
+        result => count(result),
     }
 }
 
-/// The event of a call that has one.
+/// Reads the event of an operation that has one.
 unsafe fn read_event(
     operation: c_int,
     event: *const epoll_event,
@@ -237,13 +236,13 @@ unsafe fn read_event(
     unsafe { user::read(event).map(Some) }
 }
 
-/// More descriptors than this no process can have.
+/// Most descriptors of any process.
 const MOST_ENTRIES: usize = 1 << 20;
 
 hook! {
     fn poll(set: *mut pollfd, length: nfds_t, timeout: c_int) -> c_int {
-        match polled(set, length, Timeout::Milliseconds(timeout), core::ptr::null()) {
-            Some(told) => count(told),
+        match try_poll(set, length, Timeout::Milliseconds(timeout), core::ptr::null()) {
+            Some(result) => count(result),
             None => real::poll(set, length, timeout),
         }
     }
@@ -259,8 +258,8 @@ hook! {
     fn ppoll(
         set: *mut pollfd, length: nfds_t, timeout: *const timespec, mask: *const sigset_t,
     ) -> c_int {
-        match polled(set, length, Timeout::Constant(timeout), mask) {
-            Some(told) => count(told),
+        match try_poll(set, length, Timeout::Constant(timeout), mask) {
+            Some(result) => count(result),
             None => real::ppoll(set, length, timeout, mask),
         }
     }
@@ -292,7 +291,7 @@ hook! {
 
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
         match table::get(fd).kind() {
-            // To the program it is not open. The kernel reads the event first.
+            // For the program it is not open. The kernel reads the event first.
             Kind::Internal => {
                 let event = read_event(operation, event).map(|_| libc::EBADF);
                 return real::fail(event.unwrap_or_else(|fault| fault));
@@ -346,7 +345,7 @@ hook! {
         set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t,
     ) -> c_int {
         let limit = if timeout < 0 { -1 } else { i64::from(timeout) * 1_000_000 };
-        // An inactive set's events are written by the kernel, which says what is wrong.
+        // The kernel writes the events of an inactive set, and finds errors.
         match (epoll::of(set), usize::try_from(most)) {
             (Some(known), Ok(room @ 1..)) if !known.is_active() && !events.is_null() => {
                 let events = array_mut(events, room);

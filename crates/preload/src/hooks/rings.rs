@@ -1,4 +1,4 @@
-//! The functions of liburing that make a ring. Their system calls are inline, so no other hook sees them.
+//! The functions of liburing that create a ring. Their system calls are inline, so no other hook sees them.
 
 use core::sync::atomic::AtomicPtr;
 
@@ -7,7 +7,7 @@ use libc::{c_int, c_uint, c_void, size_t};
 use crate::ground::real;
 use crate::sockets::rings;
 
-/// Defines functions that make rings, and fail with a negative errno.
+/// Defines functions that create rings, and that fail with a negative errno.
 macro_rules! makers {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         hook! {
@@ -19,7 +19,7 @@ macro_rules! makers {
                 } else {
                     real::next(&CACHE, concat!(stringify!($name), "\0"))
                 };
-                // A program may look for a name that nobody but us defines.
+                // A program may look for a function that only this library defines.
                 if found.is_null() {
                     real::set_errno(libc::ENOSYS);
                     return -libc::ENOSYS;

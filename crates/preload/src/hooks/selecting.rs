@@ -1,4 +1,4 @@
-//! `select` as a poll: three sets of bits become entries, and what counts of the answers bits again.
+//! `select` as a poll: three sets of bits become entries, and the answers become bits again.
 
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
 
@@ -9,7 +9,7 @@ use crate::waiting::poll::{self as polling, ASKED, COUNTS, Entries, EventFilter}
 
 const SET_BITS: usize = 64;
 
-/// The word of a set of descriptors, which may be longer than `fd_set`; nothing of an absent set.
+/// A word of a set of descriptors, which may be longer than `fd_set`; 0 for an absent set.
 unsafe fn word(set: *const fd_set, index: usize) -> Result<u64, i32> {
     if set.is_null() {
         return Ok(0);
@@ -18,9 +18,9 @@ unsafe fn word(set: *const fd_set, index: usize) -> Result<u64, i32> {
     unsafe { user::read(set.cast::<u64>().wrapping_add(index)) }
 }
 
-/// The poll set that stands for three select sets. `None` where none of it concerns us, unless it is wanted all the same, or where the
-/// kernel shall say what is wrong.
-unsafe fn gather(
+/// The poll entries for three select sets. `None` where none of them concerns the library, unless they are `wanted` all
+/// the same, or where the kernel shall find the error.
+unsafe fn to_entries(
     entries: &mut Entries,
     most: c_int,
     sets: [*mut fd_set; 3],
@@ -44,7 +44,7 @@ unsafe fn gather(
                 break;
             }
             let fd = c_int::try_from(number).ok()?;
-            concerned |= polling::concerns(fd);
+            concerned |= polling::concerns_library(fd);
             let asked = words.iter().zip(ASKED);
             let events = asked.map(|(word, asked)| if word >> bit & 1 == 1 { asked } else { 0 });
             found.push(pollfd {
@@ -61,8 +61,8 @@ unsafe fn gather(
     Some(())
 }
 
-/// Writes the outcome back into the three sets and counts as select does.
-unsafe fn scatter(entries: &[pollfd], sets: [*mut fd_set; 3]) -> Result<usize, i32> {
+/// Writes the results into the three sets, and counts as select does.
+unsafe fn to_sets(entries: &[pollfd], sets: [*mut fd_set; 3]) -> Result<usize, i32> {
     if entries
         .iter()
         .any(|entry| entry.revents & libc::POLLNVAL != 0)
@@ -75,7 +75,7 @@ unsafe fn scatter(entries: &[pollfd], sets: [*mut fd_set; 3]) -> Result<usize, i
             continue;
         }
         let words = set.cast::<u64>();
-        // The first word is written in any case, and of the others those that had a bit.
+        // The first word is always written, of the others those that had a bit.
         let (mut at, mut word) = (0, 0);
         for entry in entries.iter().filter(|entry| entry.events & asked != 0) {
             let number = usize::try_from(entry.fd).unwrap_or(0);
@@ -95,31 +95,32 @@ unsafe fn scatter(entries: &[pollfd], sets: [*mut fd_set; 3]) -> Result<usize, i
     Ok(total)
 }
 
-/// What the kernel says of a `select` that does not concern the library. It knows the library's own numbers, too, so its table of
-/// descriptors is longer than the program's would be.
-pub(super) unsafe fn by_kernel(
-    told: c_int,
+/// Corrects the kernel's answer to a `select` that does not concern the library. The kernel also sees the library's own
+/// numbers, so its table of descriptors is longer than the program's would be.
+pub(super) unsafe fn corrected_result(
+    result: c_int,
     most: c_int,
     sets: [*mut fd_set; 3],
     timeout: Timeout,
     mask: *const sigset_t,
 ) -> c_int {
-    if told >= 0 || real::errno() != libc::EBADF {
-        return told;
+    if result >= 0 || real::errno() != libc::EBADF {
+        return result;
     }
     // SAFETY: the program's arguments.
     unsafe {
         let mut entries = Entries::new(EventFilter::Select);
-        if gather(&mut entries, most, sets, true).is_some() && pass_over_beyond(&mut entries) {
+        if to_entries(&mut entries, most, sets, true).is_some() && remove_beyond_table(&mut entries)
+        {
             let polled = timeout.poll(&mut entries, mask);
-            return count(polled.and_then(|_| scatter(&entries, sets)));
+            return count(polled.and_then(|_| to_sets(&entries, sets)));
         }
     }
     real::fail(libc::EBADF)
 }
 
-/// Takes numbers out that lie beyond the process' table of descriptors: the kernel does not look at them. Whether there were any.
-fn pass_over_beyond(entries: &mut [pollfd]) -> bool {
+/// Removes numbers above the process's table of descriptors, at which the kernel does not look. Whether there were any.
+fn remove_beyond_table(entries: &mut [pollfd]) -> bool {
     let closed = entries.iter_mut().filter(|entry| !sys::is_open(entry.fd));
     let mut beyond = false;
     for entry in closed.filter(|entry| limits::is_beyond_table(entry.fd)) {
@@ -133,9 +134,8 @@ fn pass_over_beyond(entries: &mut [pollfd]) -> bool {
     beyond
 }
 
-/// `select`. `None` where none of it concerns the library: then the kernel does it, and says what is
-/// wrong with it.
-pub(super) unsafe fn selected(
+/// `select`. `None` where no descriptor concerns the library: then the kernel does it, and finds errors.
+pub(super) unsafe fn try_select(
     most: c_int,
     sets: [*mut fd_set; 3],
     timeout: Timeout,
@@ -144,7 +144,7 @@ pub(super) unsafe fn selected(
     // SAFETY: the program's arguments.
     unsafe {
         let mut entries = Entries::new(EventFilter::Select);
-        gather(&mut entries, most, sets, false)?;
+        to_entries(&mut entries, most, sets, false)?;
         let mut polled = timeout.poll(&mut entries, mask);
         let closed = match &polled {
             Ok(_) => entries
@@ -152,10 +152,10 @@ pub(super) unsafe fn selected(
                 .any(|entry| entry.revents & libc::POLLNVAL != 0),
             Err(error) => *error == libc::EBADF,
         };
-        if closed && pass_over_beyond(&mut entries) {
+        if closed && remove_beyond_table(&mut entries) {
             polled = timeout.poll(&mut entries, mask);
         }
-        Some(polled.and_then(|_| scatter(&entries, sets)))
+        Some(polled.and_then(|_| to_sets(&entries, sets)))
     }
 }
 
@@ -165,11 +165,11 @@ hook! {
         timeout: *mut timeval,
     ) -> c_int {
         let limit = Timeout::Timeval(timeout);
-        match selected(most, [read, write, except], limit, core::ptr::null()) {
-            Some(told) => count(told),
+        match try_select(most, [read, write, except], limit, core::ptr::null()) {
+            Some(result) => count(result),
             None => {
-                let told = real::select(most, read, write, except, timeout);
-                by_kernel(told, most, [read, write, except], limit, core::ptr::null())
+                let result = real::select(most, read, write, except, timeout);
+                corrected_result(result, most, [read, write, except], limit, core::ptr::null())
             }
         }
     }
@@ -185,12 +185,12 @@ hook! {
         most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t,
     ) -> c_int {
-        match selected(most, [read, write, except], Timeout::Constant(timeout), mask) {
-            Some(told) => count(told),
+        match try_select(most, [read, write, except], Timeout::Constant(timeout), mask) {
+            Some(result) => count(result),
             None => {
-                let told = real::pselect(most, read, write, except, timeout, mask);
+                let result = real::pselect(most, read, write, except, timeout, mask);
                 let limit = Timeout::Constant(timeout);
-                by_kernel(told, most, [read, write, except], limit, mask)
+                corrected_result(result, most, [read, write, except], limit, mask)
             }
         }
     }

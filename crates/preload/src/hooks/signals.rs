@@ -1,4 +1,4 @@
-//! Handlers of the two signals that the library takes itself, and cancellation.
+//! Handlers of the two signals that the library handles itself, and cancellation.
 
 use libc::{c_int, sighandler_t};
 
@@ -6,7 +6,7 @@ use crate::descriptors::{faults, user};
 use crate::ground::{cancel, real};
 use crate::waiting::signals;
 
-/// Installs a plain handler for a signal of ours and returns the one before.
+/// Installs a plain handler for such a signal and returns the former one.
 fn replace(signal: c_int, handler: sighandler_t, flags: c_int, block: bool) -> sighandler_t {
     if handler == libc::SIG_ERR {
         return real::fail::<i64>(libc::EINVAL).cast_unsigned() as sighandler_t;
@@ -28,11 +28,11 @@ fn with_restart(signal: c_int, handler: sighandler_t) -> sighandler_t {
     replace(signal, handler, flags, true)
 }
 
-/// `SA_INTERRUPT`, which means nothing to the kernel but is shown to who asks.
+/// `SA_INTERRUPT`, which the kernel ignores but returns.
 const SA_INTERRUPT: c_int = 0x2000_0000;
 
-/// The program's own doing, of which waits must know.
-fn noted<T>(signal: c_int, result: T) -> T {
+/// Notes the program's change of a handler, for calls that wait.
+fn note_change<T>(signal: c_int, result: T) -> T {
     signals::note_handler(signal);
     result
 }
@@ -73,7 +73,7 @@ hook! {
         if faults::handles(number) {
             return with_restart(number, handler);
         }
-        noted(number, real::signal(number, handler))
+        note_change(number, real::signal(number, handler))
     }
 
     fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
@@ -89,7 +89,7 @@ hook! {
             let flags = libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT;
             return replace(number, handler, flags, false);
         }
-        noted(number, real::__sysv_signal(number, handler))
+        note_change(number, real::__sysv_signal(number, handler))
     }
 
     fn sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
@@ -99,7 +99,7 @@ hook! {
     fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
         // SIG_HOLD only blocks.
         if !faults::handles(number) || handler == 2 {
-            return noted(number, real::sigset(number, handler));
+            return note_change(number, real::sigset(number, handler));
         }
         let mut one: libc::sigset_t = core::mem::zeroed();
         let mut before: libc::sigset_t = core::mem::zeroed();
@@ -114,12 +114,12 @@ hook! {
             replace(number, libc::SIG_IGN, 0, false);
             return 0;
         }
-        noted(number, real::sigignore(number))
+        note_change(number, real::sigignore(number))
     }
 
     fn siginterrupt(number: c_int, on: c_int) -> c_int {
         if !faults::handles(number) {
-            return noted(number, real::siginterrupt(number, on));
+            return note_change(number, real::siginterrupt(number, on));
         }
         faults::set_interrupts(number, on != 0);
         if let Some(mut action) = faults::change(number, None) {

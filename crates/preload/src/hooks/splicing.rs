@@ -13,8 +13,8 @@ use crate::ground::{real, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket;
 
-/// Sends through a lane what a file or another descriptor gives, `length` bytes at most.
-unsafe fn relay(
+/// Sends at most `length` bytes that `fill` reads from a file or another descriptor.
+unsafe fn send_from(
     lane: &mut Lane,
     length: usize,
     flags: c_int,
@@ -30,7 +30,7 @@ unsafe fn relay(
             Err(_) if total > 0 => break,
             Err(error) => return Err(error),
         };
-        // SAFETY: our own buffer.
+        // SAFETY: the library's own buffer.
         match unsafe { transfer::send(lane, &vector(buffer.as_ptr().cast(), got), flags) } {
             Ok(sent) => {
                 total += sent;
@@ -45,20 +45,21 @@ unsafe fn relay(
     Ok(total)
 }
 
-/// A socket to try on what the kernel would say of a listener, whose file says something else to it than to the program.
-fn stand_in(fd: c_int) -> Option<c_int> {
+/// A temporary socket on which the kernel can check a call for a listener, whose own file has other flags than the
+/// program has set.
+fn temporary_socket(fd: c_int) -> Option<c_int> {
     let word = table::get(fd);
     match word.kind() {
-        Kind::Listener => stand_in_with(flags::of(&socket::of_word(word)?)),
-        // Another process may have made it one.
+        Kind::Listener => temporary_socket_with(flags::of(&socket::of_word(word)?)),
+        // Another process may have made it a listener.
         Kind::Kernel if flags::may_be_marked(&socket::of_word(word)?) => {
-            stand_in_with(flags::of_marked(fd)?)
+            temporary_socket_with(flags::of_marked(fd)?)
         }
         _ => None,
     }
 }
 
-fn stand_in_with(flags: c_int) -> Option<c_int> {
+fn temporary_socket_with(flags: c_int) -> Option<c_int> {
     let made = limits::stream_socket(libc::AF_INET).ok()?;
     flags::end_listening(made, flags);
     // Not among the numbers that the program may name.
@@ -67,14 +68,14 @@ fn stand_in_with(flags: c_int) -> Option<c_int> {
 
 hook! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-        if let Some(listener) = stand_in(to) {
+        if let Some(listener) = temporary_socket(to) {
             let sent = real::sendfile(listener, from, offset, count);
             attach::close_internal(listener);
             return sent;
         }
-        let Some(mut lane) = lane(to) else { return sendfile_elsewhere(to, from, offset, count) };
+        let Some(mut lane) = lane(to) else { return sendfile_to_file(to, from, offset, count) };
         let base = if offset.is_null() {
-            // The file's own position, which the kernel would use too.
+            // The file's own position, which the kernel would use, too.
             libc::lseek(from, 0, libc::SEEK_CUR)
         } else {
             match user::read(offset) {
@@ -91,7 +92,7 @@ hook! {
             _ => return real::fail(libc::EINVAL),
         };
         let mut position = base;
-        let sent = relay(&mut lane, count, 0, |buffer| {
+        let sent = send_from(&mut lane, count, 0, |buffer| {
             let got = real::pread(from, buffer.as_mut_ptr().cast(), buffer.len(), position);
             if got < 0 {
                 return Err(real::errno());
@@ -121,7 +122,7 @@ hook! {
         from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t,
         flags: c_uint,
     ) -> ssize_t {
-        if let Some(listener) = stand_in(to) {
+        if let Some(listener) = temporary_socket(to) {
             let moved = real::splice(from, from_offset, listener, to_offset, length, flags);
             attach::close_internal(listener);
             return moved;
@@ -154,8 +155,9 @@ hook! {
     }
 }
 
-/// `sendfile` to what is no connection of ours. The kernel takes the bytes of a connection for a pipe.
-unsafe fn sendfile_elsewhere(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+/// `sendfile` to a file that is no virtual socket. The kernel's source may be a virtual socket where the target is a
+/// pipe.
+unsafe fn sendfile_to_file(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     let is_pipe = || sys::fcntl(to, libc::F_GETPIPE_SZ, 0).is_ok();
     // SAFETY: the program's arguments.
     unsafe {

@@ -1,5 +1,5 @@
-//! The C library's streams on virtual sockets. Inside, stdio makes system calls that no hook sees:
-//! so a stream on a virtual socket is one whose reads and writes are functions of ours.
+//! The C library's streams on virtual sockets. stdio makes system calls that no hook sees: so a stream on a virtual
+//! socket uses functions of the library to read and write.
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 
@@ -11,7 +11,7 @@ use crate::ground::real::{self, StreamFunctions};
 use crate::ground::sys;
 use netchannel_abi::reason::Reason;
 
-/// The descriptor travels as the pointer itself, off by one: nothing is allocated.
+/// The descriptor is stored in the pointer itself, off by one: nothing is allocated.
 fn cookie(fd: c_int) -> *mut c_void {
     core::ptr::without_provenance_mut(sys::int(fd) + 1)
 }
@@ -25,7 +25,7 @@ unsafe extern "C" fn on_read(stream: *mut c_void, buffer: *mut c_char, length: s
     unsafe { data::read(descriptor(stream), buffer.cast(), length) }
 }
 
-/// Writes all of it, as stdio does by itself; less is an error.
+/// Writes all bytes, as stdio does by itself; fewer are an error.
 unsafe extern "C" fn on_write(
     stream: *mut c_void,
     buffer: *const c_char,
@@ -55,18 +55,18 @@ unsafe extern "C" fn on_close(stream: *mut c_void) -> c_int {
     unsafe { descriptors::close(descriptor(stream)) }
 }
 
-/// Where a stream of the C library keeps its descriptor, on all 64-bit machines.
+/// Offset of the descriptor in a stream of the C library, on all 64-bit machines.
 const NUMBER_AT: usize = 112;
-/// What it keeps there for a stream made of functions.
+/// The descriptor of a stream made of functions.
 const NO_NUMBER: c_int = -2;
 
-/// Where it keeps what it needs for wide characters, and more than that takes.
+/// Offset of the pointer to the data for wide characters, and more than their size.
 const WIDE_AT: usize = 160;
 const WIDE_ROOM: usize = 1024;
 
 /// A stream over the functions above, which also knows its descriptor.
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the program's mode is a C string; of it, stdio heeds what it knows.
+    // SAFETY: the program's mode is a C string; stdio ignores unknown letters.
     unsafe {
         if !matches!((*mode).cast_unsigned(), b'r' | b'w' | b'a') {
             return invalid();
@@ -94,9 +94,9 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
-/// At the start of a program: its standard stream on the virtual socket `fd`, when it is one.
+/// At the start of a program: makes the standard stream `fd` work if it is on a virtual socket.
 pub fn adopt_standard(fd: c_int) {
-    // SAFETY: nobody uses the streams yet; the variables are the C library's for this.
+    // SAFETY: no code uses the streams yet; the C library allows assigning these variables.
     unsafe {
         let (place, mode) = match fd {
             0 => (&raw mut stdin, c"r"),
@@ -120,8 +120,9 @@ fn invalid() -> *mut FILE {
     core::ptr::null_mut()
 }
 
-/// `freopen` puts another file under the number without asking anybody: what is ours goes before.
-unsafe fn let_go(stream: *mut FILE) {
+/// Called before `freopen`, which puts another file under the number without a hook: ends a virtual socket's use of the
+/// stream.
+unsafe fn detach(stream: *mut FILE) {
     // SAFETY: the program's open stream.
     unsafe {
         let fd = libc::fileno(stream);
@@ -129,8 +130,8 @@ unsafe fn let_go(stream: *mut FILE) {
             return;
         }
         libc::fflush(stream);
-        // It is about to become a stream of a file, which has room for wide characters; one made
-        // of functions has none, and `freopen` does not look.
+        // The stream becomes one of a file, which needs data for wide characters; a stream made of functions has none,
+        // and `freopen` does not check that.
         let wide = stream.cast::<u8>().add(WIDE_AT).cast::<*mut c_void>();
         if (*wide).is_null() || (*wide).addr() == usize::MAX {
             *wide = libc::calloc(1, WIDE_ROOM);
@@ -143,11 +144,11 @@ unsafe fn let_go(stream: *mut FILE) {
     }
 }
 
-/// Formats and sends. A text longer than the buffer is formatted once more.
+/// Formats and sends. A text longer than the buffer is formatted twice.
 #[cfg(target_arch = "x86_64")]
 unsafe fn print(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
     const ROOM: usize = 1024;
-    // SAFETY: the program's format and arguments; the list is copied, as formatting uses it up.
+    // SAFETY: the program's format and arguments; the list is copied, since formatting consumes it.
     unsafe {
         let mut copy = arguments.cast::<ArgumentList>().read();
         let mut text = [0u8; ROOM];
@@ -172,7 +173,7 @@ struct ArgumentList([u64; 3]);
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn written(fd: c_int, text: &[u8]) -> c_int {
-    // SAFETY: our own text.
+    // SAFETY: the library's own text.
     let put = unsafe { on_write(cookie(fd), text.as_ptr().cast(), text.len()) };
     if usize::try_from(put) == Ok(text.len()) {
         c_int::try_from(put).unwrap_or(c_int::MAX)
@@ -187,7 +188,7 @@ hook! {
             connection::deferred::announce(fd);
         }
         match table::get(fd).kind() {
-            // Stdio will use whatever is under the number: that has to stay the kernel's.
+            // stdio will use the file under the number: it has to stay the kernel's.
             Kind::Fresh => {
                 if let Err(error) = connection::to_kernel(fd, Reason::Unsupported) {
                     let _: c_int = real::fail(error);
@@ -205,7 +206,7 @@ hook! {
     }
 
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
-        let_go(stream);
+        detach(stream);
         real::freopen(path, mode, stream)
     }
 
@@ -233,8 +234,8 @@ hook! {
     }
 }
 
-/// Builds the argument list of a variadic call on the stack and passes it on: `$named` arguments
-/// precede the variable ones, `$at` is where the list's address goes.
+/// Builds the argument list of a variadic call on the stack and passes it on: `$named` arguments precede the variable
+/// ones, `$at` is the register for the list's address.
 #[cfg(target_arch = "x86_64")]
 macro_rules! variadic {
     ($name:ident, $function:path, $named:literal, $at:literal) => {
@@ -245,7 +246,7 @@ macro_rules! variadic {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() -> c_int {
-            // The registers are saved in the order the list expects, behind the list itself.
+            // The registers are saved in the order of the list, behind the list itself.
             core::arch::naked_asm!(
                 ".cfi_startproc",
                 "sub rsp, 216",

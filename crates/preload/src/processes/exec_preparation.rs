@@ -1,13 +1,12 @@
-//! Before another program begins in this process or as a child of it: its sockets are made ready
-//! for that.
+//! Preparations of the sockets before another program begins in this process or as its child.
 
 use crate::connections::connection;
 use crate::connections::connection::flags;
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, limits};
 use crate::ground::sys;
-use crate::processes::image::{Entries, Environment, Inherited};
-use crate::processes::in_transit::Packed;
+use crate::processes::image::{Entries, Environment, InheritedState};
+use crate::processes::in_transit::PreparedRecords;
 use crate::processes::program::Verdict;
 use crate::processes::pump::{self, Pump};
 use crate::processes::{in_transit, passing};
@@ -17,7 +16,7 @@ use crate::waiting::epoll;
 
 /// How the other program begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum ExecKind {
     /// In this process.
     Exec,
     /// As a child, which gets the descriptors that are not close-on-exec.
@@ -26,131 +25,132 @@ pub enum How {
     AnyChild,
 }
 
-/// A socket that goes.
-struct Traveller {
+/// A socket that the other program gets.
+struct PassedSocket {
     socket: Socket,
-    /// Its descriptors that go.
+    /// Its descriptors that the program gets.
     descriptors: Vec<i32>,
-    /// All its descriptors in this process, once they were surrendered.
-    held: u32,
+    /// Number of all its descriptors in this process, once its reference was passed.
+    descriptor_count: u32,
 }
 
-impl Traveller {
+impl PassedSocket {
     fn descriptor(&self) -> i32 {
         self.descriptors.first().copied().unwrap_or(-1)
     }
 }
 
-/// What was done, to be undone if the program does not begin.
+/// The preparations, to be undone if the program does not begin.
 pub struct ExecPreparation {
-    /// For the new program.
+    /// For the other program.
     pub environment: Environment,
-    deposited: Vec<Traveller>,
-    diverted: Vec<Traveller>,
+    deposited: Vec<PassedSocket>,
+    diverted: Vec<PassedSocket>,
     pump: Option<Pump>,
     backups: Vec<(i32, i32, Word)>,
-    in_transit: Option<Packed>,
+    in_transit: Option<PreparedRecords>,
     control: bool,
     inherits: bool,
-    /// The kernel was told of the members of sets.
-    packed: bool,
-    how: How,
+    /// Epoll sets were prepared for the exec.
+    prepared: bool,
+    kind: ExecKind,
 }
 
-fn goes(fd: i32, how: How) -> bool {
-    how == How::AnyChild || sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 == 0)
+fn is_passed(fd: i32, kind: ExecKind) -> bool {
+    kind == ExecKind::AnyChild || sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & 1 == 0)
 }
 
-/// The virtual sockets that go, and whether listeners do.
-fn gather(how: How, verdict: Verdict) -> (Vec<Traveller>, bool) {
+/// The virtual sockets that the program gets, and whether it gets listeners.
+fn collect_passed(kind: ExecKind, verdict: Verdict) -> (Vec<PassedSocket>, bool) {
     connection::deferred::announce_all();
     let mut fresh = Vec::new();
-    let mut travellers: Vec<Traveller> = Vec::new();
+    let mut passed: Vec<PassedSocket> = Vec::new();
     let mut listeners = false;
     table::for_each(|fd, word| match word.kind() {
-        Kind::Fresh if goes(fd, how) => fresh.push(fd),
-        Kind::Listener if goes(fd, how) => {
+        Kind::Fresh if is_passed(fd, kind) => fresh.push(fd),
+        Kind::Listener if is_passed(fd, kind) => {
             listeners = true;
-            if verdict != Verdict::Takes
+            if verdict != Verdict::CanLoad
                 && let Some(socket) = socket::of_word(word)
             {
                 flags::end_listening(fd, flags::of(&socket));
             }
         }
         Kind::Virtual => {
-            let known = travellers.iter_mut().find(|one| one.socket.word == word);
+            let known = passed.iter_mut().find(|one| one.socket.word == word);
             let one = match known {
                 Some(one) => one,
                 None => {
                     let Some(socket) = socket::of_word(word) else {
                         return;
                     };
-                    travellers.push(Traveller {
+                    passed.push(PassedSocket {
                         socket,
                         descriptors: Vec::new(),
-                        held: 0,
+                        descriptor_count: 0,
                     });
-                    let Some(one) = travellers.last_mut() else {
+                    let Some(one) = passed.last_mut() else {
                         return;
                     };
                     one
                 }
             };
-            if goes(fd, how) {
+            if is_passed(fd, kind) {
                 one.descriptors.push(fd);
             }
         }
         _ => {}
     });
     for fd in fresh {
-        // A socket of the kernel's own, not a duplicate of the one all fresh sockets share.
-        // Where none can be made, the other program gets one that the kernel connects to nothing.
+        // The program gets a kernel socket, not a duplicate of the template. Where none can be made, it gets one that
+        // the kernel can not connect.
         let _ = connection::before_kernel_use(fd);
     }
-    travellers.retain(|one| !one.descriptors.is_empty());
-    (travellers, listeners)
+    passed.retain(|one| !one.descriptors.is_empty());
+    (passed, listeners)
 }
 
-/// Whether any socket of ours would go.
-pub fn concerns(how: How) -> bool {
+/// Whether the program would get any socket of the library.
+pub fn passes_sockets(kind: ExecKind) -> bool {
     let mut any = false;
     if attach::current().is_some() {
         table::for_each(|fd, word| {
-            // What is closed by it is announced before.
+            // A deferred connection that the exec closes is announced before.
             any |= word.kind() == Kind::Deferred
                 || matches!(word.kind(), Kind::Fresh | Kind::Virtual | Kind::Listener)
-                    && goes(fd, how);
+                    && is_passed(fd, kind);
         });
     }
     any
 }
 
-/// Makes ready for a program of which `verdict` says whether the library will be in it.
-pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> ExecPreparation {
+/// Prepares for a program; `verdict` says whether it can load the library.
+pub fn prepare(kind: ExecKind, verdict: Verdict, environment: Entries) -> ExecPreparation {
     let (mut deposited, mut diverted) = (Vec::new(), Vec::new());
-    let mut inherited = Inherited::default();
+    let mut inherited = InheritedState::default();
     let mut in_transit = None;
     if attach::current().is_some() {
-        let (travellers, listeners) = gather(how, verdict);
-        let takes = verdict == Verdict::Takes;
-        if !takes {
-            diverted = travellers;
-        } else if how == How::Exec {
-            ([deposited, diverted], in_transit) = deposit(travellers);
+        let (passed, listeners) = collect_passed(kind, verdict);
+        let can_load = verdict == Verdict::CanLoad;
+        if !can_load {
+            diverted = passed;
+        } else if kind == ExecKind::Exec {
+            ([deposited, diverted], in_transit) = deposit(passed);
         } else {
-            let leave = |one: &Traveller| passing::deposit(one.descriptor(), &one.socket).is_ok();
-            deposited = travellers.into_iter().filter(leave).collect();
+            let leave =
+                |one: &PassedSocket| passing::deposit(one.descriptor(), &one.socket).is_ok();
+            deposited = passed.into_iter().filter(leave).collect();
         }
-        inherited.any = takes && (listeners || !deposited.is_empty());
-        if how == How::Exec {
+        inherited.any = can_load && (listeners || !deposited.is_empty());
+        if kind == ExecKind::Exec {
             for one in &mut deposited {
-                // The descriptors of this image become the one that is on its way.
-                one.held = one.socket.pass_all();
+                // The reference of this image becomes that of the passed descriptors.
+                one.descriptor_count = one.socket.pass_all();
             }
-            if listeners && takes {
+            if listeners && can_load {
                 listener::hand_over();
             }
-            if takes {
+            if can_load {
                 inherited.sets = epoll::prepare_exec();
                 inherited.any |= inherited.sets.is_some();
             }
@@ -161,7 +161,9 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> ExecPreparat
             diverted.clear();
         }
     }
-    inherited.in_transit = in_transit.as_ref().map(|one: &Packed| one.told.clone());
+    inherited.in_transit = in_transit
+        .as_ref()
+        .map(|one: &PreparedRecords| one.description.clone());
     let mut made = ExecPreparation {
         environment: Environment::new(environment, verdict, &inherited),
         deposited,
@@ -171,39 +173,42 @@ pub fn prepare(how: How, verdict: Verdict, environment: Entries) -> ExecPreparat
         in_transit,
         control: inherited.control.is_some(),
         inherits: inherited.any,
-        packed: how == How::Exec && verdict == Verdict::Takes && attach::current().is_some(),
-        how,
+        prepared: kind == ExecKind::Exec
+            && verdict == Verdict::CanLoad
+            && attach::current().is_some(),
+        kind,
     };
     made.divert();
     made
 }
 
-/// Makes connections ready for the next image: with the daemon, and with what goes along. Those that are, and those that can not be.
-fn deposit(travellers: Vec<Traveller>) -> ([Vec<Traveller>; 2], Option<Packed>) {
+/// Prepares connections for the next image, with the daemon and with records that go along. Returns those that are
+/// prepared, and those that can not be.
+fn deposit(passed: Vec<PassedSocket>) -> ([Vec<PassedSocket>; 2], Option<PreparedRecords>) {
     let (mut ready, mut diverted) = (Vec::new(), Vec::new());
     let mut records = Vec::new();
-    for one in travellers {
+    for one in passed {
         match passing::prepare(one.descriptor(), &one.socket) {
             Ok(made) => {
-                ready.push((one, made.left, made.record.is_some()));
+                ready.push((one, made.is_with_daemon, made.record.is_some()));
                 records.extend(made.record);
             }
             Err(_) => diverted.push(one),
         }
     }
-    let packed = in_transit::pack(&records);
+    let prepared = in_transit::prepare_exec(&records);
     let (deposited, unknown): (Vec<_>, Vec<_>) = ready
         .into_iter()
-        .partition(|(_, left, recorded)| *left || *recorded && packed.is_some());
+        .partition(|(_, left, recorded)| *left || *recorded && prepared.is_some());
     for (one, ..) in unknown {
         passing::withdraw(one.descriptor(), &one.socket);
         diverted.push(one);
     }
     let deposited = deposited.into_iter().map(|(one, ..)| one).collect();
-    ([deposited, diverted], packed)
+    ([deposited, diverted], prepared)
 }
 
-/// Lets the control socket outlive an exec, or no longer.
+/// Lets the control socket survive an exec, or not.
 fn keep_control(on: bool) -> Option<(i32, u64)> {
     let fd = attach::control();
     let cookie = sys::cookie(fd).ok()?;
@@ -213,7 +218,7 @@ fn keep_control(on: bool) -> Option<(i32, u64)> {
 }
 
 impl ExecPreparation {
-    /// Puts the pump's ends in the place of the sockets it serves.
+    /// Replaces sockets by their pump's ends.
     fn divert(&mut self) {
         if self.diverted.is_empty() {
             return;
@@ -238,7 +243,7 @@ impl ExecPreparation {
                 let _ = sys::replace(*end, *fd, false);
                 table::set(*fd, Word::FOREIGN);
             }
-            one.held = one.socket.pass_all();
+            one.descriptor_count = one.socket.pass_all();
         }
         self.pump = Some(pump);
     }
@@ -248,25 +253,25 @@ impl ExecPreparation {
         self.inherits
     }
 
-    /// The program did not begin.
+    /// Undoes the preparations: the program did not begin.
     pub fn undo(self) {
-        if self.packed {
+        if self.prepared {
             epoll::undo_exec();
         }
-        if self.how == How::Exec && attach::current().is_some() {
+        if self.kind == ExecKind::Exec && attach::current().is_some() {
             listener::return_to_queues();
         }
         for one in &self.deposited {
-            if self.how == How::Exec {
-                one.socket.undo_pass_all(one.held);
+            if self.kind == ExecKind::Exec {
+                one.socket.undo_pass_all(one.descriptor_count);
             }
             passing::withdraw(one.descriptor(), &one.socket);
         }
-        if let Some(packed) = &self.in_transit {
-            packed.undo();
+        if let Some(prepared) = &self.in_transit {
+            prepared.undo();
         }
         for one in &self.diverted {
-            one.socket.undo_pass_all(one.held);
+            one.socket.undo_pass_all(one.descriptor_count);
         }
         for (backup, fd, word) in &self.backups {
             let _ = sys::replace(*backup, *fd, false);

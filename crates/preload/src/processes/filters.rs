@@ -1,4 +1,5 @@
-//! Programs that lock themselves in: from then on a call that the library makes, and the program itself would not, may be the end.
+//! Programs that confine themselves: afterwards a call that the library makes, and the program itself would not, may
+//! kill the process.
 //!
 //! ```text
 //!  prctl, seccomp --> the filter is run on the calls that connections need --> all allowed: nothing changes
@@ -8,8 +9,8 @@
 //!                                                         \--> else the process has kernel TCP
 //! ```
 //!
-//! Connections that there are go on through a pump, made before the filter is there; on them the program's own calls are all that is
-//! made.
+//! Existing connections continue through a pump, made before the filter is set; on their descriptors only the program's
+//! own calls are made.
 
 use netchannel_abi::reason::Reason;
 
@@ -18,41 +19,41 @@ use crate::descriptors::{attach, limits, user};
 use crate::ground::{process, sys};
 use crate::sockets::{exclusion, listener};
 
-/// As the kernel takes a filter.
+/// `struct sock_fprog`: the kernel's description of a filter.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Described {
+struct FilterProgram {
     length: u16,
     instructions: *const Instruction,
 }
 
-/// What a program is about to be allowed.
-pub enum Ahead {
-    /// What this filter allows.
+/// The calls that a program is about to restrict itself to.
+pub enum Restriction {
+    /// Those that this filter allows.
     Filter(*const libc::c_void),
-    /// To read, to write and to end.
+    /// Reading, writing and exiting.
     Strict,
 }
 
-/// A filter is about to be set.
+/// Called before a filter is set.
 ///
 /// # Safety
-/// The pointer is the program's, and is read as the kernel does.
-pub unsafe fn before(ahead: &Ahead) {
-    // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
+/// The pointer is the program's, and is read as by the kernel.
+pub unsafe fn before(restriction: &Restriction) {
+    // A child that runs in its parent's memory, as between vfork and exec, must not touch it.
     if attach::current().is_none() || sys::process() != process::number() {
         return;
     }
-    let allows = match *ahead {
-        Ahead::Strict => false,
+    let allows = match *restriction {
+        Restriction::Strict => false,
         // SAFETY: the caller's promise.
-        Ahead::Filter(at) => match unsafe { read(at.cast()) } {
+        Restriction::Filter(at) => match unsafe { read(at.cast()) } {
             Some(filter) => confinement::allows(&filter),
             // The kernel refuses it.
             None => true,
         },
     };
-    // What a queue needs is no call that connections need.
+    // The calls for queues are not among those that connections need.
     listener::leave_queues();
     confinement::note_filter();
     if !allows {
@@ -60,10 +61,10 @@ pub unsafe fn before(ahead: &Ahead) {
     }
 }
 
-/// A limit is about to be set. Who may have no descriptor could not be given a pump when the filter comes that follows, as in sshd. Who may have
-/// no process, as haproxy's workers, needs none.
+/// Called before a limit is set. A process without descriptors could get no pump when a filter follows, as in sshd. A
+/// process that may not fork, such as haproxy's workers, needs none.
 pub fn before_limit(resource: libc::c_int, limit: &libc::rlimit) {
-    /// Standard input, output and errors.
+    /// Standard input, output and error.
     const STANDARD: libc::rlim_t = 3;
     let none = limits::is_nofile(resource) && limit.rlim_max < STANDARD;
     if none && attach::current().is_some() && sys::process() == process::number() {
@@ -71,13 +72,13 @@ pub fn before_limit(resource: libc::c_int, limit: &libc::rlimit) {
     }
 }
 
-unsafe fn read(at: *const Described) -> Option<Filter> {
+unsafe fn read(at: *const FilterProgram) -> Option<Filter> {
     // SAFETY: the caller's promise.
     unsafe {
-        let described = user::read(at).ok()?;
+        let program = user::read(at).ok()?;
         let mut all = Vec::new();
-        for index in 0..usize::from(described.length) {
-            all.push(user::read(described.instructions.wrapping_add(index)).ok()?);
+        for index in 0..usize::from(program.length) {
+            all.push(user::read(program.instructions.wrapping_add(index)).ok()?);
         }
         Some(Filter::new(all))
     }

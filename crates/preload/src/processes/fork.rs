@@ -1,5 +1,5 @@
-//! Forking: the child shares the sockets, not the links, and gets a connection to the daemon of its
-//! own before it exists, so that nothing is lost when the parent ends at once.
+//! Forking: the child shares the sockets, not the links. Its connection to the daemon is made before it exists, so that
+//! nothing is lost when the parent ends at once.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -19,18 +19,18 @@ use crate::sockets::socket::{self, Socket};
 use crate::sockets::{foreign, link, listener, owner_table, rings};
 use crate::waiting::{epoll, poll};
 
-static FOR_CHILD: AtomicI32 = AtomicI32::new(-1);
+static CHILD_CONTROL: AtomicI32 = AtomicI32::new(-1);
 /// Counts forks.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// The record of the child that the thread has just made.
-    static MADE: Cell<u32> = const { Cell::new(0) };
+    static CHILD_RECORD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// `fork` has returned `made` in the parent.
-pub fn returned(made: libc::pid_t) {
-    let claimed = MADE.take();
+/// Called in the parent when `fork` has returned `made`.
+pub fn after_fork(made: libc::pid_t) {
+    let claimed = CHILD_RECORD.take();
     match u32::try_from(made) {
         Ok(0) => {}
         Ok(child) => owner_table::assign_child(claimed, child),
@@ -38,20 +38,21 @@ pub fn returned(made: libc::pid_t) {
     }
 }
 
-/// Whether `clone` with these flags and this stack makes a child that goes on as one of `fork` does: with memory and descriptors of its own.
+/// Whether `clone` with these flags and this stack makes a child like that of `fork`: with memory and descriptors of
+/// its own.
 pub const fn is_fork(flags: usize, stack: usize) -> bool {
     let shared = (libc::CLONE_VM | libc::CLONE_FILES).cast_unsigned() as usize;
     flags & shared == 0 && stack == 0
 }
 
-/// A fork by a system call of the program's own, of which the C library knows nothing: only what concerns this library is done.
+/// A fork by a direct system call, which the C library does not see: only the work of this library is done.
 ///
 /// # Errors
 /// Those of the call.
 ///
 /// # Safety
-/// The arguments are the program's, for a call of which [`is_fork`] says so.
-pub unsafe fn by_number(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, i32> {
+/// The arguments are the program's, for a call for which [`is_fork`] is true.
+pub unsafe fn by_system_call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, i32> {
     // SAFETY: the handlers run in the order in which `fork` runs them; the call is the program's.
     unsafe {
         prepare();
@@ -60,7 +61,7 @@ pub unsafe fn by_number(number: libc::c_long, arguments: [usize; 6]) -> Result<u
             in_child();
         } else {
             in_parent();
-            returned(made.map_or(-1, |child| libc::pid_t::try_from(child).unwrap_or(-1)));
+            after_fork(made.map_or(-1, |child| libc::pid_t::try_from(child).unwrap_or(-1)));
         }
         made
     }
@@ -87,14 +88,14 @@ fn prepare_child() {
     }
     credentials::note_shared();
     connection::before_fork();
-    set_rings_aside();
+    reserve_rings_for_child();
     count_references();
     epoll::before_fork();
     if attach::control() < 0 {
         return;
     }
     if limits::are_scarce() && listener::have_retired() {
-        // The numbers are the program's.
+        // The program needs all numbers.
         return socket::for_each(listener::before_fork);
     }
     socket::for_each(listener::before_adoption);
@@ -105,21 +106,21 @@ fn prepare_child() {
         words[1 + index / 2] |= u64::from(*number) << (32 * (index % 2));
     }
     let mut received = [-1; sys::MOST];
-    // Without an answer the child will find its way to the daemon by itself.
+    // Without an answer the child connects to the daemon by itself.
     let adopted = attach::request(Operation::Adopt, words, &[], &mut received);
     let count = adopted.map_or(0, |(_, count)| count);
     if count == 1 {
-        FOR_CHILD.store(attach::make_internal(received[0]), Ordering::Release);
+        CHILD_CONTROL.store(attach::make_internal(received[0]), Ordering::Release);
     } else {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
-    // From now on others know that several processes have the listeners: what came before is here.
+    // From now on other programs know that several processes hold the listeners: earlier connections have come here.
     listener::mark_awake();
     listener::poll_jobs();
     socket::for_each(listener::before_fork);
 }
 
-/// The child will hold every socket once, whatever the number of its descriptors.
+/// Counts a reference of the child to every socket, whatever the number of its descriptors.
 fn count_references() {
     owner_table::before_fork();
     let fork = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -131,8 +132,9 @@ fn count_references() {
     });
 }
 
-/// A child often serves the connection that was accepted last, to which nothing was sent yet; or one of few.
-fn set_rings_aside() {
+/// Reserves rings for the child. It often serves the connection that was accepted last, to which nothing was sent yet,
+/// or one of a few.
+fn reserve_rings_for_child() {
     const MOST: usize = 4;
     for has_sent in [false, true] {
         let mut left = MOST;
@@ -148,8 +150,8 @@ fn set_rings_aside() {
     }
 }
 
-/// Makes a child without the program's handlers, the C library's knowledge, or a signal at its
-/// end. As `fork`; the child calls [`become_child`] and touches only the library's own memory.
+/// Makes a child without the program's handlers, the C library's knowledge, or a signal at its end. Unsafe like `fork`:
+/// the child calls [`become_child`] and touches only the library's own memory.
 ///
 /// # Errors
 /// Those of `clone`.
@@ -169,24 +171,24 @@ pub fn clone() -> Result<usize, i32> {
             owner_table::in_parent();
         }
     }
-    // In the child too, where it does not matter who opens it.
+    // Also in the child, where it does not matter which thread opens it.
     gate::in_parent();
     made
 }
 
-/// In a child made without the C library's handlers: it has no connection to the daemon.
+/// Called in a child made without the C library's handlers: it has no connection to the daemon.
 pub fn become_child() {
-    FOR_CHILD.store(-1, Ordering::Release);
-    // SAFETY: what the handler does is safe in any child.
+    CHILD_CONTROL.store(-1, Ordering::Release);
+    // SAFETY: the handler's work is safe in any child.
     unsafe { in_child() };
 }
 
 unsafe extern "C" fn in_parent() {
-    MADE.set(owner_table::in_parent());
+    CHILD_RECORD.set(owner_table::in_parent());
     gate::in_parent();
     limits::after_fork();
-    if FOR_CHILD.load(Ordering::Relaxed) >= 0 {
-        attach::close_internal(FOR_CHILD.swap(-1, Ordering::AcqRel));
+    if CHILD_CONTROL.load(Ordering::Relaxed) >= 0 {
+        attach::close_internal(CHILD_CONTROL.swap(-1, Ordering::AcqRel));
     }
 }
 
@@ -206,10 +208,10 @@ unsafe extern "C" fn in_child() {
         return;
     }
     owner_table::in_child();
-    attach::adopt_in_child(FOR_CHILD.swap(-1, Ordering::AcqRel));
+    attach::adopt_in_child(CHILD_CONTROL.swap(-1, Ordering::AcqRel));
     ports::reset();
     connection::reset_in_child();
-    // Dropped before the fork; another thread may have made some since.
+    // They were dropped before the fork; another thread may have made some since.
     socket::for_each(Socket::drop_spare);
     socket::reset_in_child();
     link::reset_in_child();

@@ -1,4 +1,4 @@
-//! Program images: what the library in one is told by its environment.
+//! Program images: the environment variables by which one image tells the library in the next.
 
 use core::ptr::null;
 use std::ffi::CString;
@@ -10,31 +10,31 @@ use crate::descriptors::{attach, user};
 use crate::processes::program::{Verdict, contains, variable};
 use crate::processes::{in_transit, passing, pump_hand_over};
 
-/// Says that sockets came with the exec.
+/// Set if sockets were inherited over the exec.
 const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
-/// Number and cookie of the control socket that came with the exec.
+/// Number and cookie of the inherited control socket.
 const CONTROL: &[u8] = b"NETCHANNEL_CONTROL=";
-/// Names of local sockets that were TCP's.
+/// Names of local sockets that take the place of TCP sockets.
 const NAMES: &[u8] = b"NETCHANNEL_NAMES=";
-/// Epoll sets that came with the exec.
+/// Inherited epoll sets.
 const SETS: &[u8] = b"NETCHANNEL_SETS=";
-/// What the connections need that came with the exec.
-const BAGGAGE: &[u8] = b"NETCHANNEL_BAGGAGE=";
+/// Inherited records of connections.
+const RECORDS: &[u8] = b"NETCHANNEL_BAGGAGE=";
 const SOCKET: &[u8] = b"NETCHANNEL_SOCKET=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const NAME: &[u8] = b"libnetchannel.so";
-/// The longest of the names above has so many bytes, and more.
-const LONGEST: usize = 24;
-/// A list of preloaded libraries that is longer is read where there is memory for it.
-const LIST: usize = 512;
+/// More than the longest of the names above.
+const LONGEST_NAME: usize = 24;
+/// Longer lists of preloaded libraries are read into allocated memory.
+const LIST_ROOM: usize = 512;
 
-/// The library as this program was given it.
+/// The path under which this program has loaded the library.
 #[unsafe(link_section = ".data.netchannel_start")]
 static LIBRARY: OnceLock<CString> = OnceLock::new();
 
-/// At the start of a program: takes up what came with an exec.
-pub fn arrive() {
-    remember();
+/// At the start of a program: adopts what was inherited over an exec.
+pub fn adopt_inherited() {
+    remember_library();
     if let Some(text) = variable(c"NETCHANNEL_CONTROL").map(String::from_utf8_lossy)
         && let Some((fd, cookie)) = text.split_once(':')
         && let (Ok(fd), Ok(cookie)) = (fd.parse(), cookie.parse())
@@ -46,8 +46,8 @@ pub fn arrive() {
         let in_transit = variable(c"NETCHANNEL_BAGGAGE").map(String::from_utf8_lossy);
         in_transit
             .as_deref()
-            .inspect(|told| in_transit::unpack(told));
-        // SAFETY: no thread but this one runs yet.
+            .inspect(|is_named| in_transit::read_inherited(is_named));
+        // SAFETY: only this thread runs yet.
         unsafe {
             for name in [
                 c"NETCHANNEL_INHERIT",
@@ -66,22 +66,22 @@ pub fn arrive() {
             passing::adopt_inherited(sets.as_deref());
         }
     }
-    arrive_handed();
+    adopt_handed_over();
 }
 
-/// Takes up the names of sockets that were handed over before the exec.
-fn arrive_handed() {
+/// Adopts the names of sockets that were handed over to a pump before the exec.
+fn adopt_handed_over() {
     let Some(text) = variable(c"NETCHANNEL_NAMES").map(String::from_utf8_lossy) else {
         return;
     };
     if attach::ensure().is_some() {
         pump_hand_over::adopt(&text);
     }
-    // SAFETY: no thread but this one runs yet.
+    // SAFETY: only this thread runs yet.
     unsafe { libc::unsetenv(c"NETCHANNEL_NAMES".as_ptr()) };
 }
 
-fn remember() {
+fn remember_library() {
     let library = variable(c"LD_PRELOAD").and_then(|list| {
         list.split(|byte| matches!(byte, b':' | b' '))
             .find(|name| contains(name, NAME))
@@ -95,22 +95,23 @@ fn remember() {
     }
 }
 
-/// Whether an environment says all that another program must know of the library, and nothing that it must not: then it can stay as it is.
+/// Whether an environment names the library and the daemon, and nothing that must be removed: then it can stay as it
+/// is.
 ///
 /// # Safety
 /// The program gave the list to be read.
-pub unsafe fn says_all(environment: *const *const c_char) -> bool {
+pub unsafe fn is_complete(environment: *const *const c_char) -> bool {
     // SAFETY: the caller's promise.
-    let found = unsafe { look_through(environment) };
-    found.is_some_and(|told| told || LIBRARY.get().is_none())
+    let found = unsafe { scan(environment) };
+    found.is_some_and(|is_named| is_named || LIBRARY.get().is_none())
 }
 
-/// Whether the library and the daemon are named; `None` where more must be known.
-unsafe fn look_through(environment: *const *const c_char) -> Option<bool> {
+/// Whether the library and the daemon are named; `None` where the environment must be read in full.
+unsafe fn scan(environment: *const *const c_char) -> Option<bool> {
     let (mut preloads, mut sockets) = (0, 0);
     let mut at = environment;
     while !at.is_null() {
-        let mut start = [0; LONGEST];
+        let mut start = [0; LONGEST_NAME];
         // SAFETY: the program's list and its strings.
         unsafe {
             let entry: *const c_char = user::read(at).ok()?;
@@ -119,15 +120,15 @@ unsafe fn look_through(environment: *const *const c_char) -> Option<bool> {
             }
             let start = user::beginning(entry, &mut start).ok()?;
             if start.starts_with(PRELOAD) {
-                let mut list = [0; LIST];
+                let mut list = [0; LIST_ROOM];
                 let list = user::beginning(entry, &mut list).ok()?;
-                if list.len() == LIST || preloads > 0 {
+                if list.len() == LIST_ROOM || preloads > 0 {
                     return None;
                 }
                 preloads += usize::from(contains(list, NAME));
             } else if start.starts_with(SOCKET) {
                 sockets += 1;
-            } else if [INHERIT, CONTROL, NAMES, SETS, BAGGAGE]
+            } else if [INHERIT, CONTROL, NAMES, SETS, RECORDS]
                 .iter()
                 .any(|one| start.starts_with(one))
             {
@@ -139,10 +140,10 @@ unsafe fn look_through(environment: *const *const c_char) -> Option<bool> {
     Some(preloads > 0 && sockets > 0)
 }
 
-/// What a program gave as the environment of another, read once.
+/// The environment that a program gives to another one, read once.
 #[derive(Default)]
 pub struct Entries {
-    /// Those that go on as they are.
+    /// Entries that stay as they are.
     pointers: Vec<*const c_char>,
     preload: Option<Vec<u8>>,
     has_socket: bool,
@@ -165,7 +166,7 @@ impl Entries {
             let entry = entry.as_bytes();
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 entries.preload = Some(value.to_vec());
-            } else if ![INHERIT, CONTROL, NAMES, SETS, BAGGAGE]
+            } else if ![INHERIT, CONTROL, NAMES, SETS, RECORDS]
                 .iter()
                 .any(|one| entry.starts_with(one))
             {
@@ -177,29 +178,29 @@ impl Entries {
     }
 }
 
-/// What another image is to be told of.
+/// The state that another image inherits.
 #[derive(Default)]
-pub struct Inherited {
+pub struct InheritedState {
     /// There are sockets, sets or listeners.
     pub any: bool,
     /// The control socket, with its cookie.
     pub control: Option<(i32, u64)>,
-    /// What goes with connections.
+    /// Records of connections.
     pub in_transit: Option<String>,
-    /// Sets.
+    /// Epoll sets.
     pub sets: Option<String>,
 }
 
-/// The environment of a new program. Its strings are the caller's or its own.
+/// The environment of another program. Its strings are the caller's or its own.
 pub struct Environment {
     pointers: Vec<*const c_char>,
     _own: Vec<CString>,
 }
 
 impl Environment {
-    /// `from` with the library and the daemon's socket in it even where the program left them out,
-    /// and word of what the image inherits.
-    pub fn new(from: Entries, verdict: Verdict, inherited: &Inherited) -> Self {
+    /// `from` with the library and the daemon's socket, even where the program left them out, and the variables for
+    /// what the image inherits.
+    pub fn new(from: Entries, verdict: Verdict, inherited: &InheritedState) -> Self {
         let Entries {
             mut pointers,
             preload,
@@ -219,12 +220,12 @@ impl Environment {
         if let Some((fd, cookie)) = inherited.control {
             own.push([CONTROL, format!("{fd}:{cookie}").as_bytes()].concat());
         }
-        for (name, told) in [(SETS, &inherited.sets), (BAGGAGE, &inherited.in_transit)] {
-            if let Some(told) = told {
-                own.push([name, told.as_bytes()].concat());
+        for (name, is_named) in [(SETS, &inherited.sets), (RECORDS, &inherited.in_transit)] {
+            if let Some(is_named) = is_named {
+                own.push([name, is_named.as_bytes()].concat());
             }
         }
-        if let Some(names) = pump_hand_over::names() {
+        if let Some(names) = pump_hand_over::describe_names() {
             own.push([NAMES, names.as_bytes()].concat());
         }
         let own: Vec<CString> = own
@@ -239,21 +240,20 @@ impl Environment {
         }
     }
 
-    /// As `execve` wants it.
+    /// The pointer for `execve`.
     pub fn pointer(&self) -> *const *const c_char {
         self.pointers.as_ptr()
     }
 }
 
-/// The list of preloaded libraries with ours at its end, or without it where it would break the
-/// program.
+/// The list of preloaded libraries with this library at its end, or without it where the program would fail over it.
 fn preloaded(before: Option<&[u8]>, library: Option<&[u8]>, verdict: Verdict) -> Option<Vec<u8>> {
     let before = before.unwrap_or(&[]);
     let mut names: Vec<&[u8]> = before
         .split(|byte| matches!(byte, b':' | b' '))
         .filter(|name| !name.is_empty())
         .collect();
-    if verdict == Verdict::Breaks {
+    if verdict == Verdict::WouldFail {
         names.retain(|name| !contains(name, NAME));
     } else if let Some(library) = library
         && !names.iter().any(|name| contains(name, NAME))

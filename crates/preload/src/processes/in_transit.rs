@@ -1,13 +1,13 @@
-//! What a socket needs that is on its way to another process, as the process that sent it keeps it beside the daemon: for who receives it
-//! when that daemon is gone.
+//! Records of sockets that are being passed to other processes, which the sender keeps in addition to the daemon's
+//! deposit: for receivers that find that daemon gone.
 //!
 //! ```text
 //!  sender:    a record: cookie of the anchor, words of a Lookup, numbers of two memfds --> a file, open while the sender lives
-//!  exec:      the file and the memfds go along, told in the environment
+//!  exec:      the file and the memfds are inherited, named in the environment
 //!  receiver:  no deposit --> the file of its own exec, else of a process of its user, by /proc
 //! ```
 //!
-//! Who may open another process's descriptors says the kernel. Only files that this user has made are believed.
+//! The kernel decides who may open another process's descriptors. Only files of the same user are believed.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File};
@@ -25,8 +25,8 @@ use crate::sockets::foreign;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::Socket;
 
-/// The first ten words as a Lookup answers them, the anchor's cookie first; then the numbers of the memfds of link and region, and the
-/// inodes of both.
+/// The first ten words are those of a Lookup answer, with the anchor's cookie first. Then the numbers of the memfds of
+/// link and region, and the inodes of both.
 pub type Record = [u64; 14];
 
 const COOKIE: usize = 0;
@@ -36,7 +36,7 @@ const SIZES: [usize; 2] = [8, 9];
 const MEMORIES: [usize; 2] = [10, 11];
 const INODES: [usize; 2] = [12, 13];
 
-/// So many are kept for messages and children: the oldest makes room.
+/// Records that are kept for messages and children: the oldest is dropped for another one.
 const MOST: usize = 256;
 const NAME: &str = "/memfd:netchannel-travels (deleted)";
 
@@ -45,12 +45,12 @@ const fn bytes(records: usize) -> usize {
 }
 
 /// A file of records.
-struct Board {
+struct RecordFile {
     region: Region,
     file: i32,
 }
 
-impl Board {
+impl RecordFile {
     fn make(records: usize) -> Option<Self> {
         if limits::are_scarce() || !limits::allow_file(bytes(records)) {
             return None;
@@ -62,7 +62,7 @@ impl Board {
         Some(Self { region, file })
     }
 
-    /// Nobody reads a record before the message was sent, or the exec done, for which it was written.
+    /// No process reads a record before the message or the exec for which it was written.
     fn write(&self, place: usize, record: &Record) {
         let words = self.region.slice::<AtomicU64>(bytes(place), record.len());
         for (word, value) in words.into_iter().flatten().zip(record) {
@@ -71,14 +71,14 @@ impl Board {
     }
 }
 
-/// A socket on its way, whose link's memory stays meanwhile.
-struct Note {
+/// A socket that is being passed; its link's memory is kept meanwhile.
+struct SentSocket {
     socket: Socket,
     link: &'static LinkEnd,
     record: Record,
 }
 
-impl Note {
+impl SentSocket {
     fn is_over(&self) -> bool {
         let entry = self.socket.entry;
         let generation = u64::from(entry.generation.load(Ordering::Relaxed));
@@ -88,42 +88,42 @@ impl Note {
     }
 }
 
-/// What went in messages, and to children.
-struct Sent {
-    board: Option<Board>,
-    notes: [Option<Note>; MOST],
+/// Sockets that were sent in messages and to children.
+struct SentSockets {
+    records_file: Option<RecordFile>,
+    sockets: [Option<SentSocket>; MOST],
     next: usize,
 }
 
-static SENT: Lock<Sent> = Lock::new(Sent {
-    board: None,
-    notes: [const { None }; MOST],
+static SENT: Lock<SentSockets> = Lock::new(SentSockets {
+    records_file: None,
+    sockets: [const { None }; MOST],
     next: 0,
 });
 
-/// What came with the exec of this image.
-static CARRIED: Lock<Vec<Record>> = Lock::new(Vec::new());
+/// The records that this image has inherited.
+static INHERITED: Lock<Vec<Record>> = Lock::new(Vec::new());
 
-impl Sent {
+impl SentSockets {
     fn drop_at(&mut self, place: usize) {
-        if let Some(note) = self.notes.get_mut(place).and_then(Option::take) {
-            if let Some(board) = &self.board {
-                board.write(place, &[0; 14]);
+        if let Some(sent_socket) = self.sockets.get_mut(place).and_then(Option::take) {
+            if let Some(records_file) = &self.records_file {
+                records_file.write(place, &[0; 14]);
             }
-            note.link.remove_user();
+            sent_socket.link.remove_user();
         }
     }
 
-    fn drop_if(&mut self, goes: impl Fn(&Note) -> bool) {
+    fn drop_if(&mut self, goes: impl Fn(&SentSocket) -> bool) {
         for place in 0..MOST {
-            if self.notes[place].as_ref().is_some_and(&goes) {
+            if self.sockets[place].as_ref().is_some_and(&goes) {
                 self.drop_at(place);
             }
         }
     }
 }
 
-/// The record of a socket over `link`, of which the daemon was told, or would have been, with these words.
+/// The record of a socket over `link`; `words` are those of its Deposit.
 pub fn record(socket: &Socket, link: &LinkEnd, words: [u64; 14]) -> Option<Record> {
     let (entries, region) = if socket.is_foreign() {
         foreign::memory(socket.entry)?
@@ -145,91 +145,95 @@ fn inode(fd: i32) -> Option<u64> {
     sys::file::identity(fd).map(|(_, inode)| inode)
 }
 
-/// Keeps the record of a socket that goes in a message or to a child, until it has arrived.
+/// Keeps the record of a socket that is sent in a message or to a child, until it has arrived.
 pub fn keep(socket: Socket, link: &'static LinkEnd, record: Record) {
     let Some(mut sent) = SENT.lock() else { return };
-    sent.drop_if(Note::is_over);
-    if sent.board.is_none() {
-        sent.board = Board::make(MOST);
+    sent.drop_if(SentSocket::is_over);
+    if sent.records_file.is_none() {
+        sent.records_file = RecordFile::make(MOST);
     }
-    let free = sent.notes.iter().position(Option::is_none);
+    let free = sent.sockets.iter().position(Option::is_none);
     let place = free.unwrap_or(sent.next % MOST);
     sent.next = place + 1;
     sent.drop_at(place);
-    let Some(board) = &sent.board else { return };
-    board.write(place, &record);
+    let Some(records_file) = &sent.records_file else {
+        return;
+    };
+    records_file.write(place, &record);
     link.add_user();
-    sent.notes[place] = Some(Note {
+    sent.sockets[place] = Some(SentSocket {
         socket,
         link,
         record,
     });
 }
 
-/// It does not go.
+/// Drops the record: the passing has failed.
 pub fn withdraw(cookie: u64) {
     if let Some(mut sent) = SENT.lock() {
-        sent.drop_if(|note| note.record[COOKIE] == cookie);
+        sent.drop_if(|sent_socket| sent_socket.record[COOKIE] == cookie);
     }
 }
 
-/// This process has another region, as another user.
-pub fn forsake_all() {
+/// Drops all records: this process becomes another user's, with another region.
+pub fn drop_all() {
     if let Some(mut sent) = SENT.lock() {
         sent.drop_if(|_| true);
-        if let Some(board) = sent.board.take() {
-            attach::close_internal(board.file);
+        if let Some(records_file) = sent.records_file.take() {
+            attach::close_internal(records_file.file);
         }
     }
 }
 
-/// In a forked child: what is on its way is its parent's to keep.
+/// In a forked child: the records are the parent's.
 pub fn reset_in_child() {
     SENT.reset();
-    CARRIED.reset();
+    INHERITED.reset();
     if let Some(mut sent) = SENT.lock() {
-        // First, so that the parent's records stay as they are.
-        if let Some(board) = sent.board.take() {
-            attach::close_internal(board.file);
+        // First, so that the parent's file stays as it is.
+        if let Some(records_file) = sent.records_file.take() {
+            attach::close_internal(records_file.file);
         }
         sent.drop_if(|_| true);
     }
 }
 
-/// A descriptor of the library has moved.
+/// Notes that a descriptor of the library has a new number.
 pub fn relocate(from: i32, to: i32) {
     let (Ok(before), Ok(after)) = (u64::try_from(from), u64::try_from(to)) else {
         return;
     };
     let Some(mut sent) = SENT.lock() else { return };
     let sent = &mut *sent;
-    if let Some(board) = &mut sent.board
-        && board.file == from
+    if let Some(records_file) = &mut sent.records_file
+        && records_file.file == from
     {
-        board.file = to;
+        records_file.file = to;
     }
-    for (place, note) in sent.notes.iter_mut().enumerate() {
-        let Some(note) = note else { continue };
+    for (place, sent_socket) in sent.sockets.iter_mut().enumerate() {
+        let Some(sent_socket) = sent_socket else {
+            continue;
+        };
         for at in MEMORIES {
-            if note.record[at] == before {
-                note.record[at] = after;
-                if let Some(board) = &sent.board {
-                    board.write(place, &note.record);
+            if sent_socket.record[at] == before {
+                sent_socket.record[at] = after;
+                if let Some(records_file) = &sent.records_file {
+                    records_file.write(place, &sent_socket.record);
                 }
             }
         }
     }
 }
 
-/// What goes over an exec.
-pub struct Packed {
+/// Records that survive an exec.
+pub struct PreparedRecords {
     file: i32,
     memories: Vec<i32>,
-    /// For the next image: [`unpack`] reads it.
-    pub told: String,
+    /// For the next image, which reads it in [`read_inherited`].
+    pub description: String,
 }
 
-fn outlives_exec(fd: i32, on: bool) {
+fn set_survives_exec(fd: i32, on: bool) {
     let flags = if on { 0 } else { sys::int(libc::FD_CLOEXEC) };
     let _ = sys::fcntl(fd, libc::F_SETFD, flags);
 }
@@ -244,44 +248,44 @@ fn memories(records: &[Record]) -> Vec<i32> {
     all
 }
 
-/// Before an exec.
-pub fn pack(records: &[Record]) -> Option<Packed> {
+/// Before an exec: prepares the records.
+pub fn prepare_exec(records: &[Record]) -> Option<PreparedRecords> {
     if records.is_empty() {
         return None;
     }
-    let board = Board::make(records.len())?;
+    let records_file = RecordFile::make(records.len())?;
     for (place, record) in records.iter().enumerate() {
-        board.write(place, record);
+        records_file.write(place, record);
     }
-    let (file, memories) = (board.file, memories(records));
+    let (file, memories) = (records_file.file, memories(records));
     for fd in memories.iter().chain([&file]) {
-        outlives_exec(*fd, true);
+        set_survives_exec(*fd, true);
     }
-    Some(Packed {
+    Some(PreparedRecords {
         file,
         memories,
-        told: format!("{file}:{}:{}", records.len(), process::number()),
+        description: format!("{file}:{}:{}", records.len(), process::number()),
     })
 }
 
-impl Packed {
-    /// There was no exec.
+impl PreparedRecords {
+    /// Undoes the preparation: the exec has failed.
     pub fn undo(&self) {
         for fd in &self.memories {
-            outlives_exec(*fd, false);
+            set_survives_exec(*fd, false);
         }
         attach::close_internal(self.file);
     }
 }
 
-/// At the start of an image: what the one before has told. Until [`arrived`] it is found.
-pub fn unpack(told: &str) {
-    let mut words = told.split(':');
+/// At the start of an image: reads the records of the former one, which [`find`] returns until [`drop_inherited`].
+pub fn read_inherited(description: &str) {
+    let mut words = description.split(':');
     let mut number = || words.next()?.parse::<i32>().ok();
     let (Some(file), Some(count), Some(process)) = (number(), number(), number()) else {
         return;
     };
-    // A program between that had not the library hands on what was not for its child.
+    // A program in between, without the library, has passed the variable on to its child.
     if u32::try_from(process) != Ok(sys::process()) {
         return;
     }
@@ -300,23 +304,23 @@ pub fn unpack(told: &str) {
     let records: Vec<Record> = records.iter().filter(is_memory).copied().collect();
     for fd in memories(&records) {
         table::set(fd, Word::new(Kind::Internal, 0, 0));
-        outlives_exec(fd, false);
+        set_survives_exec(fd, false);
     }
     sys::close(file);
-    if let Some(mut carried) = CARRIED.lock() {
-        *carried = records;
+    if let Some(mut inherited) = INHERITED.lock() {
+        *inherited = records;
     }
 }
 
-/// What came with the exec was taken up.
-pub fn arrived() {
-    let Some(mut carried) = CARRIED.lock() else {
+/// Drops the inherited records once the sockets are adopted.
+pub fn drop_inherited() {
+    let Some(mut inherited) = INHERITED.lock() else {
         return;
     };
-    memories(&carried)
+    memories(&inherited)
         .into_iter()
         .for_each(attach::close_internal);
-    carried.clear();
+    inherited.clear();
 }
 
 /// The effective user of this process.
@@ -326,7 +330,7 @@ fn user() -> u32 {
     user.map_or(u32::MAX, |user| u32::try_from(user).unwrap_or(u32::MAX))
 }
 
-/// The records of a file of this user's.
+/// The records of a file that belongs to this user.
 fn read(file: i32, count: usize) -> Option<Vec<Record>> {
     let sent = Outside::admit(file, bytes(count)).ok()?;
     if sent.owner() != user() {
@@ -349,14 +353,14 @@ fn read(file: i32, count: usize) -> Option<Vec<Record>> {
     Some(all.chunks_exact(size_of::<Record>()).map(record).collect())
 }
 
-/// What is kept of the anchor with that cookie: the words of a Lookup, and the memory of link and region, which are the caller's.
+/// The record of the anchor with that cookie, and the memory of link and region, which are the caller's.
 pub fn find(cookie: u64) -> Option<(Record, [i32; 2])> {
-    carried(cookie).or_else(|| sent(cookie))
+    find_inherited(cookie).or_else(|| find_at_sender(cookie))
 }
 
-fn carried(cookie: u64) -> Option<(Record, [i32; 2])> {
-    let carried = CARRIED.lock()?;
-    let record = *carried.iter().find(|one| one[COOKIE] == cookie)?;
+fn find_inherited(cookie: u64) -> Option<(Record, [i32; 2])> {
+    let inherited = INHERITED.lock()?;
+    let record = *inherited.iter().find(|one| one[COOKIE] == cookie)?;
     let copies = MEMORIES.map(|at| {
         let fd = i32::try_from(record[at]).unwrap_or(-1);
         limits::for_library(|| sys::duplicate(fd, 0, true)).unwrap_or(-1)
@@ -375,8 +379,8 @@ fn complete(record: Record, memories: [i32; 2]) -> Option<(Record, [i32; 2])> {
     whole.then_some((record, memories))
 }
 
-/// Looks at what all processes of this user keep.
-fn sent(cookie: u64) -> Option<(Record, [i32; 2])> {
+/// Looks at the files of all processes of this user.
+fn find_at_sender(cookie: u64) -> Option<(Record, [i32; 2])> {
     let own = user();
     let processes = fs::read_dir("/proc").ok()?.flatten().filter(|one| {
         let name = one.file_name();
@@ -386,10 +390,10 @@ fn sent(cookie: u64) -> Option<(Record, [i32; 2])> {
     for process in processes {
         let folder = process.path().join("fd");
         let numbers = fs::read_dir(&folder).into_iter().flatten().flatten();
-        let is_board = |path: &std::path::PathBuf| {
+        let is_records_file = |path: &std::path::PathBuf| {
             fs::read_link(path).is_ok_and(|target| target.as_os_str() == NAME)
         };
-        for path in numbers.map(|one| one.path()).filter(is_board) {
+        for path in numbers.map(|one| one.path()).filter(is_records_file) {
             let Ok(file) = File::open(path) else { continue };
             let records = read(file.as_raw_fd(), MOST).unwrap_or_default();
             let Some(record) = records.iter().find(|one| one[COOKIE] == cookie) else {

@@ -1,4 +1,4 @@
-//! Forks, execs, passing, other users, pumps: what becomes of sockets when processes begin, change and end.
+//! Forks, execs, passed descriptors, other users, pumps: the sockets when processes begin, change and end.
 
 pub mod exec_preparation;
 pub mod filters;

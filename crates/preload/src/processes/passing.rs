@@ -1,12 +1,12 @@
-//! Virtual sockets that go to a process which is no fork of this one: over exec, to spawned
-//! programs, in `SCM_RIGHTS` messages. The kernel carries the anchor; the daemon keeps, under the
-//! anchor's cookie, where the socket's entry and link are, for whoever finds the anchor. The sender keeps the same, for when the daemon
-//! is gone by then ([`crate::processes::in_transit`]).
+//! Virtual sockets that are passed to a process which is no fork of this one: over exec, to spawned programs, in
+//! `SCM_RIGHTS` messages. The kernel carries the anchor. The daemon keeps the location of the socket's entry and link,
+//! under the anchor's cookie, for the process that receives the anchor. The sender keeps the same, in case the daemon
+//! ends meanwhile ([`crate::processes::in_transit`]).
 //!
 //! ```text
-//!  sender:   deposit (entry, link) --> daemon     one reference more: that of the descriptor
-//!               anchor  --kernel-->               on its way
-//!  receiver: lookup (cookie) --> daemon           maps region and link; the reference is his
+//!  sender:   deposit (entry, link) --> daemon     one reference more, for the
+//!               anchor  --kernel-->               descriptor in transit
+//!  receiver: lookup (cookie) --> daemon           maps region and link; the reference is its
 //! ```
 
 use std::sync::OnceLock;
@@ -28,37 +28,37 @@ use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{foreign, rings};
 use crate::waiting::epoll;
 
-/// A standard stream of the C library that is a virtual socket: the functions of streams register how it is taken up.
+/// Adopts a standard stream of the C library that is a virtual socket. Registered by the module of streams.
 pub static ADOPT_STANDARD: OnceLock<fn(i32)> = OnceLock::new();
 
-/// Where the entry of a socket is: the region that has it, and its number there.
-fn home(socket: &Socket) -> Option<(u64, usize)> {
+/// The region that has the entry of a socket, and the entry's index.
+fn location(socket: &Socket) -> Option<(u64, usize)> {
     if socket.is_foreign() {
         return foreign::location(socket.entry);
     }
     Some((attach::current()?.number(), socket.word.index()))
 }
 
-/// A socket that was made ready for its way.
+/// A socket that is ready to be passed.
 pub struct Deposit {
-    /// Whether the daemon knows it.
-    pub left: bool,
-    /// What the sender can keep of it.
+    /// Whether the daemon has it.
+    pub is_with_daemon: bool,
+    /// The record that the sender can keep.
     pub record: Option<Record>,
     link: &'static LinkEnd,
 }
 
-/// Leaves the socket behind `fd` with the daemon for one other process, in a message or a child, and counts the descriptor that it will
-/// have.
+/// Deposits the socket behind `fd` with the daemon for one other process, in a message or a child, and counts a
+/// reference for its descriptor.
 ///
 /// # Errors
-/// Where the daemon can not be told, or nothing is known that it could be told.
+/// Where the daemon can not be asked, or the link's memory is closed.
 pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     if !attach::is_daemon_serving() {
         return Err(libc::ENOTCONN);
     }
     let made = prepare(fd, socket)?;
-    if !made.left {
+    if !made.is_with_daemon {
         withdraw(fd, socket);
         return Err(libc::ENOTCONN);
     }
@@ -68,10 +68,11 @@ pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     Ok(())
 }
 
-/// Leaves the socket behind `fd` for the next image, with the daemon if one serves, and counts the descriptor that it will have.
+/// Deposits the socket behind `fd` for the next image, with the daemon if one serves, and counts a reference for its
+/// descriptor.
 ///
 /// # Errors
-/// Where nothing is known that could be told.
+/// Where the link's memory is closed.
 pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
     credentials::note_shared();
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
@@ -80,7 +81,7 @@ pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
         return Err(libc::EBADF);
     }
     let mut words = [0; 14];
-    // Those of a queue have it only now.
+    // Anchors of a queue get their mark only now.
     sys::local::mark(fd)?;
     words[0] = sys::cookie(fd)?;
     words[1] = lane.link.number;
@@ -88,24 +89,24 @@ pub fn prepare(fd: i32, socket: &Socket) -> Result<Deposit, i32> {
     words[3] = lane.link.role as u64;
     words[4] = u64::from(lane.handle().generation);
     lane.reserve_rings();
-    // Counted first: whoever looks it up may close it at once.
+    // Counted first: a process that looks it up may close it at once.
     socket.begin_passing();
-    let asked = with_second_call(|| {
-        // The next daemon knows the region by another number.
-        let (region, index) = home(socket).ok_or(libc::EBADF)?;
+    let asked = retry_once(|| {
+        // The next daemon has another number for the region.
+        let (region, index) = location(socket).ok_or(libc::EBADF)?;
         words[5] = region;
         words[6] = index as u64;
         attach::request(Operation::Deposit, words, &[memory], &mut [-1; sys::MOST])
     });
     Ok(Deposit {
-        left: asked.is_ok(),
+        is_with_daemon: asked.is_ok(),
         record: in_transit::record(socket, lane.link, words),
         link: lane.link,
     })
 }
 
-/// Asks once more where the daemon was lost in the asking: another one may serve already.
-fn with_second_call<R>(mut ask: impl FnMut() -> Result<R, i32>) -> Result<R, i32> {
+/// Asks once more where the daemon was lost during the request: another one may serve already.
+fn retry_once<R>(mut ask: impl FnMut() -> Result<R, i32>) -> Result<R, i32> {
     match ask() {
         Err(libc::EPIPE | libc::ECONNRESET | libc::ETIMEDOUT) => {
             attach::retry_now();
@@ -115,7 +116,7 @@ fn with_second_call<R>(mut ask: impl FnMut() -> Result<R, i32>) -> Result<R, i32
     }
 }
 
-/// What was deposited will not be fetched: the call that should have carried it failed.
+/// Takes a deposit back: the call that should have passed the socket failed.
 pub fn withdraw(fd: i32, socket: &Socket) {
     let mut words = [0; 14];
     words[0] = sys::cookie(fd).unwrap_or(0);
@@ -128,17 +129,17 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     socket.drop_reference();
 }
 
-/// Whether a descriptor is an anchor of whose connection nothing is known here.
-fn is_bare_anchor(fd: i32) -> bool {
+/// Whether a descriptor is an anchor of an unknown connection.
+fn is_unknown_anchor(fd: i32) -> bool {
     table::get(fd).kind() == Kind::Foreign
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU) == Ok(ANCHOR_MARK)
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
 }
 
-/// A descriptor came from another process: if it is the anchor of a virtual socket, it becomes
-/// one here. `again` when the same descriptor will come once more (a peek).
+/// Adopts a received descriptor, if it is the anchor of a virtual socket. `again` when the same descriptor will be
+/// received once more (a peek).
 pub fn adopt(fd: i32, again: bool) {
-    if !is_bare_anchor(fd) {
+    if !is_unknown_anchor(fd) {
         return;
     }
     let Ok(cookie) = sys::cookie(fd) else { return };
@@ -158,8 +159,8 @@ pub fn adopt(fd: i32, again: bool) {
         }
         Err(_) => None,
     };
-    let Some((socket, made)) = left.or_else(|| find_kept(cookie)) else {
-        return break_off(fd);
+    let Some((socket, made)) = left.or_else(|| find_at_sender(cookie)) else {
+        return replace_by_reset(fd);
     };
     let _inside = gate::enter();
     if !again {
@@ -168,7 +169,7 @@ pub fn adopt(fd: i32, again: bool) {
     if !made {
         socket.add_descriptor();
     }
-    // What was on its way is this process's now, which may have held it before.
+    // The reference of the passed descriptor is now this process's, which may already have one.
     match (made, again) {
         (true, true) => socket.add_reference(),
         (false, false) => {
@@ -181,17 +182,17 @@ pub fn adopt(fd: i32, again: bool) {
     }
 }
 
-/// How long what is known to be there is asked for.
+/// How long to ask for a deposit that is known to exist.
 const PATIENCE: u64 = 2_000_000_000;
 
-/// Asks the daemon for what was left. `ENOBUFS` says that something was, and that the daemon can not send it now: it is asked again for
-/// a while, since nothing but the user's other programs is in the way.
+/// Asks the daemon for a deposit. `ENOBUFS` means that it exists and the daemon can not send it now: it is asked again
+/// for a while, since only the user's other programs are in the way.
 fn look_up(words: [u64; 14], received: &mut [i32; sys::MOST]) -> Result<(Message, usize), i32> {
     let until = clock::nanoseconds().saturating_add(PATIENCE);
     let mut pause = 1_000_000;
     loop {
         let ask = || attach::request(Operation::Lookup, words, &[], received);
-        match with_second_call(ask) {
+        match retry_once(ask) {
             Err(libc::ENOBUFS) if clock::nanoseconds() < until => {
                 sys::sleep(pause);
                 pause = (pause * 2).min(50_000_000);
@@ -201,15 +202,15 @@ fn look_up(words: [u64; 14], received: &mut [i32; sys::MOST]) -> Result<(Message
     }
 }
 
-/// The connection of an anchor can not be had: whoever uses the descriptor gets `ECONNRESET`, and does not wait for ever at a bare
-/// anchor, over which nothing comes.
-fn break_off(anchor: i32) {
+/// Replaces an anchor whose connection can not be had by a socket that is reset: a call on it gets `ECONNRESET`,
+/// instead of waiting forever on an anchor without tokens.
+fn replace_by_reset(anchor: i32) {
     let Ok((end, other)) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)) else {
         return;
     };
     let status = sys::fcntl(anchor, libc::F_GETFL, 0).unwrap_or(0);
     let flags = sys::fcntl(anchor, libc::F_GETFD, 0).unwrap_or(0);
-    // The kernel's word for an end that goes with bytes unread.
+    // The kernel reports a reset for an end that is closed with unread bytes.
     let _ = sys::send(end, &[0], 0);
     sys::close(other);
     let _ = sys::fcntl(end, libc::F_SETFL, status);
@@ -217,9 +218,9 @@ fn break_off(anchor: i32) {
     sys::close(end);
 }
 
-/// As [`find`], by what the sender keeps: its daemon is gone, and another one knows nothing of it.
+/// As [`find`], by the sender's record: the sender's daemon has ended, and the next one has no deposit.
 #[cold]
-fn find_kept(cookie: u64) -> Option<(Socket, bool)> {
+fn find_at_sender(cookie: u64) -> Option<(Socket, bool)> {
     let (record, [memory, region]) = in_transit::find(cookie)?;
     if attach::current().is_none() && attach::attach_without_daemon().is_none() {
         [memory, region].into_iter().for_each(sys::close);
@@ -228,7 +229,7 @@ fn find_kept(cookie: u64) -> Option<(Socket, bool)> {
     find(&record, memory, region)
 }
 
-/// The socket that the daemon's answer names, and whether this process had no descriptor of it. The memfds are consumed.
+/// The socket that the daemon's answer names, and whether it is new to this process. The memfds are consumed.
 fn find(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)> {
     let found = find_in(words, memory, region);
     sys::close(region);
@@ -250,7 +251,7 @@ fn find_in(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)
         {
             return None;
         }
-        if let Some(known) = known(entry) {
+        if let Some(known) = find_known(entry) {
             return Some((known, false));
         }
         Some((socket::of_entry(entry, own.then_some(index))?, true))
@@ -266,8 +267,8 @@ fn find_in(words: &[u64; 14], memory: i32, region: i32) -> Option<(Socket, bool)
     found
 }
 
-/// The socket of an entry of which this process has a descriptor already.
-fn known(entry: &SocketEntry) -> Option<Socket> {
+/// The socket of an entry of which this process already has a descriptor.
+fn find_known(entry: &SocketEntry) -> Option<Socket> {
     let mut known = None;
     table::for_each(|_, word| {
         if word.kind() == Kind::Virtual
@@ -280,8 +281,8 @@ fn known(entry: &SocketEntry) -> Option<Socket> {
     known
 }
 
-/// A descriptor came that may be a TCP listener: it is opened to our programs at once, so that no
-/// connection waits for the kernel's queue.
+/// A received descriptor may be a TCP listener: opens it to virtual connections at once, so that no connection waits in
+/// the kernel's queue.
 pub fn adopt_listener(fd: i32) {
     if table::get(fd).kind() != Kind::Foreign
         || sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(1)
@@ -305,7 +306,7 @@ pub fn adopt_listener(fd: i32) {
     }
 }
 
-/// At the start of a program: what it inherited becomes what it was before the exec. `sets` is what was told of epoll sets.
+/// At the start of a program: adopts the inherited sockets. `sets` describes the epoll sets.
 pub fn adopt_inherited(sets: Option<&str>) {
     let mut adopted: Vec<(u64, table::Word)> = Vec::new();
     for fd in sys::open_descriptors() {
@@ -313,7 +314,7 @@ pub fn adopt_inherited(sets: Option<&str>) {
             continue;
         }
         adopt_listener(fd);
-        if !is_bare_anchor(fd) {
+        if !is_unknown_anchor(fd) {
             continue;
         }
         let Ok(cookie) = sys::cookie(fd) else {
@@ -331,7 +332,7 @@ pub fn adopt_inherited(sets: Option<&str>) {
             adopted.push((cookie, word));
         }
     }
-    in_transit::arrived();
+    in_transit::drop_inherited();
     epoll::adopt_inherited(sets);
     if !adopted.is_empty() {
         rings::inherited();
@@ -342,7 +343,7 @@ pub fn adopt_inherited(sets: Option<&str>) {
         }
     }
     if attach::control() >= 0 {
-        // Listeners that the exec closed are held no longer.
+        // This process does not hold listeners that the exec closed.
         let mut none = [-1; sys::MOST];
         let _ = attach::request(Operation::Unlisten, [0; 14], &[], &mut none);
     }
@@ -373,7 +374,7 @@ mod tests {
         let (anchor, other) = sys::socket_pair(libc::SOCK_STREAM).unwrap();
         sys::fcntl(anchor, libc::F_SETFL, libc::O_NONBLOCK as usize).unwrap();
         sys::fcntl(anchor, libc::F_SETFD, libc::FD_CLOEXEC as usize).unwrap();
-        break_off(anchor);
+        replace_by_reset(anchor);
         assert!(sys::has_hung_up(other), "nobody else has it");
         let flags = sys::fcntl(anchor, libc::F_GETFL, 0).unwrap();
         assert_ne!(flags & libc::O_NONBLOCK as usize, 0);

@@ -1,8 +1,8 @@
-//! Whether the processes at the other end of an `AF_UNIX` socket have the library, and so can use a
-//! virtual socket that is sent to them.
+//! Whether the processes at the other end of an `AF_UNIX` socket have the library, and so can use a virtual socket that
+//! is sent to them.
 //!
-//! The kernel names the process that connected or made a pair. Where that is this one, or is gone,
-//! who holds the other end is looked for.
+//! The kernel names the process that connected or made a pair. Where that is this process, or has ended, the holders of
+//! the other end are looked up.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -14,35 +14,35 @@ use crate::descriptors::credentials;
 use crate::ground::lock::Lock;
 use crate::ground::{clock, process, sys};
 
-/// An answer found before.
-struct Known {
+/// A cached answer.
+struct CachedAnswer {
     channel: u64,
-    /// A process at the other end, or 0 where none but this one was found, and what it executes.
+    /// A process at the other end, or 0 where only this process was found, and its program.
     holder: i32,
     program: u64,
     answer: bool,
     since: u64,
 }
 
-static KNOWN: Lock<Vec<Known>> = Lock::new(Vec::new());
+static CACHE: Lock<Vec<CachedAnswer>> = Lock::new(Vec::new());
 const MOST: usize = 256;
 const NAME: &[u8] = b"libnetchannel.so";
 
-/// In a forked child no other thread holds the lock, and the ends may be others'.
+/// In a forked child, where another thread that held the lock does not exist; the ends may be other processes'.
 pub fn reset_in_child() {
-    KNOWN.reset();
-    if let Some(mut known) = KNOWN.lock() {
+    CACHE.reset();
+    if let Some(mut known) = CACHE.lock() {
         known.clear();
     }
 }
 
-/// Whether the receiver of what is sent on `channel` can take virtual sockets.
+/// Whether the receiver of a message on `channel` can use virtual sockets.
 pub fn has_library(channel: c_int) -> bool {
     let Ok(cookie) = sys::cookie(channel) else {
         return true;
     };
     let now = clock::now();
-    let Some(mut known) = KNOWN.lock() else {
+    let Some(mut known) = CACHE.lock() else {
         return true;
     };
     let found = known.iter().position(|one| one.channel == cookie);
@@ -59,15 +59,15 @@ pub fn has_library(channel: c_int) -> bool {
         known.swap_remove(index);
     }
     drop(known);
-    let (holder, answer) = look_at(channel);
-    let one = Known {
+    let (holder, answer) = inspect(channel);
+    let one = CachedAnswer {
         channel: cookie,
         holder,
         program: program_of(holder),
         answer,
         since: now,
     };
-    if let Some(mut known) = KNOWN.lock() {
+    if let Some(mut known) = CACHE.lock() {
         if known.len() >= MOST {
             known.remove(0);
         }
@@ -77,13 +77,14 @@ pub fn has_library(channel: c_int) -> bool {
 }
 
 /// A process at the other end of `channel`, 0 for none known, and the answer.
-fn look_at(channel: c_int) -> (i32, bool) {
+fn inspect(channel: c_int) -> (i32, bool) {
     let Some(peer) = credentials(channel) else {
         return (0, true);
     };
     let user = credentials::owner();
     if peer.uid != user {
-        // Whoever is given a virtual socket is given its memory: only the same user is, and root is no exception, on either side.
+        // A process that receives a virtual socket gets its memory: so only the same user may, and root is no exception
+        // on either side.
         return (peer.pid, false);
     }
     let is_other =
@@ -92,7 +93,7 @@ fn look_at(channel: c_int) -> (i32, bool) {
     if !is_own(peer.pid)
         && let Some(answer) = maps_library(peer.pid)
     {
-        // It may have become another user's since it connected.
+        // The process may have become another user's since it connected.
         return (peer.pid, answer && !is_other(peer.pid));
     }
     let mut first = 0;
@@ -127,7 +128,7 @@ fn credentials(channel: c_int) -> Option<libc::ucred> {
     (asked.is_ok() && peer.pid > 0).then_some(peer)
 }
 
-/// The real, effective, saved and file system user of a process. `None` where that can not be told.
+/// The real, effective, saved and file system user of a process. `None` where they can not be read.
 fn users_of(process: i32) -> Option<Vec<u32>> {
     let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -138,7 +139,7 @@ fn users_of(process: i32) -> Option<Vec<u32>> {
     )
 }
 
-/// Something that changes when the process executes another program, or becomes another user's.
+/// A number that changes when the process executes another program or becomes another user's.
 fn program_of(process: i32) -> u64 {
     let users = users_of(process).unwrap_or_default();
     let user = users.iter().fold(0, |all, one| all << 16 ^ u64::from(*one));
@@ -147,16 +148,16 @@ fn program_of(process: i32) -> u64 {
     })
 }
 
-/// Whether the library is mapped into a process. `None` where that can not be told.
+/// Whether the library is mapped into a process. `None` where that can not be read.
 fn maps_library(process: i32) -> Option<bool> {
     let mut text = Vec::new();
     let mut file = File::open(format!("/proc/{process}/maps")).ok()?;
     file.read_to_end(&mut text).ok()?;
-    // A kernel thread or one that just ends has none.
+    // A kernel thread, or a process that is just ending, has no maps.
     (!text.is_empty()).then(|| text.windows(NAME.len()).any(|window| window == NAME))
 }
 
-/// The inode of the other end, by the kernel's diagnosis of sockets.
+/// The inode of the other end, from the kernel's socket diagnosis.
 fn peer_inode(channel: c_int) -> Option<u32> {
     const ASK: u16 = 20; // SOCK_DIAG_BY_FAMILY
     const SHOW_PEER: u32 = 4; // UDIAG_SHOW_PEER
@@ -200,7 +201,7 @@ fn peer_inode(channel: c_int) -> Option<u32> {
     }
 }
 
-/// The processes that hold the socket with this inode, of those that may be looked at.
+/// The processes that hold the socket with this inode, of those that may be inspected.
 fn holders(inode: u32) -> Vec<i32> {
     let name = format!("socket:[{inode}]");
     let mut found = Vec::new();

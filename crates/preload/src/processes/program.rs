@@ -1,5 +1,5 @@
-//! Files of programs: which one a name means, and whether the library can be in it. Every shell asks for each of its commands, so a file
-//! is read once, without memory of its own.
+//! Program files: which file a name means, and whether the program can load the library. Every shell asks for each of
+//! its commands, so a file is read once, without allocated memory.
 
 use core::ffi::CStr;
 
@@ -10,37 +10,37 @@ use crate::ground::sys;
 
 /// A variable of this program's environment.
 pub fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: getenv returns null or a C string that lives on while nobody changes it.
+    // SAFETY: getenv returns null or a C string that lives on as long as no thread changes it.
     unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     }
 }
 
-/// Whether a text has the part in it.
+/// Whether a text contains the part.
 pub fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// How many interpreters may stand before a script, as in the kernel.
+/// Most interpreters before a script, as in the kernel.
 const MOST_INTERPRETERS: usize = 4;
-/// So much of a file is read at once: nearly always all that is looked at.
+/// Bytes of a file that are read at once: nearly always all that are needed.
 const HEAD: usize = 1024;
 /// Room for the name of an interpreter or a dynamic linker.
 const NAME: usize = 512;
 
-/// Whether a program can have the library.
+/// Whether a program can load the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing is known that would keep it out.
-    Takes,
-    /// Static, privileged, or of another machine.
-    Refuses,
+    /// Nothing known prevents it.
+    CanLoad,
+    /// It can not: it is static, privileged, or of another machine.
+    CanNotLoad,
     /// Its dynamic linker would fail over it.
-    Breaks,
+    WouldFail,
 }
 
-/// Whether `path` could be executed at all.
+/// Whether `path` may be executed.
 pub fn is_executable(path: &CStr) -> bool {
     let words = [
         at_folder(),
@@ -55,7 +55,7 @@ pub fn is_executable(path: &CStr) -> bool {
 }
 
 fn is_file(path: &CStr) -> bool {
-    // SAFETY: all zero is a value of it.
+    // SAFETY: all zero is a valid `stat`.
     let mut found: libc::stat = unsafe { core::mem::zeroed() };
     let words = [
         at_folder(),
@@ -75,7 +75,7 @@ fn at_folder() -> usize {
 }
 
 /// The file that `execvp` finds for a name.
-pub fn resolve<'a>(name: &CStr, room: &'a mut Room) -> Option<&'a CStr> {
+pub fn resolve<'a>(name: &CStr, room: &'a mut PathBuffer) -> Option<&'a CStr> {
     if name.to_bytes().contains(&b'/') {
         return compose(&[name.to_bytes()], room);
     }
@@ -93,9 +93,9 @@ pub fn resolve<'a>(name: &CStr, room: &'a mut Room) -> Option<&'a CStr> {
 }
 
 /// Room for a path.
-pub type Room = [u8; libc::PATH_MAX as usize];
+pub type PathBuffer = [u8; libc::PATH_MAX as usize];
 
-fn compose<'a>(parts: &[&[u8]], room: &'a mut Room) -> Option<&'a CStr> {
+fn compose<'a>(parts: &[&[u8]], room: &'a mut PathBuffer) -> Option<&'a CStr> {
     let mut end = 0;
     for part in parts {
         room.get_mut(end..end + part.len())?.copy_from_slice(part);
@@ -105,26 +105,26 @@ fn compose<'a>(parts: &[&[u8]], room: &'a mut Room) -> Option<&'a CStr> {
     CStr::from_bytes_until_nul(room).ok()
 }
 
-/// Whether the program in `file` can have the library, and what it would share with this one. What can not be told is taken to have
-/// it: the kernel then says what is wrong with it.
+/// Whether the program in `file` can load the library. Where that can not be found out the answer is yes: the kernel
+/// then returns the error.
 pub fn judge(file: &CStr) -> Verdict {
     if attach::current().is_some() && credentials::changes_owner_at_exec() {
-        return Verdict::Refuses;
+        return Verdict::CanNotLoad;
     }
-    look_at(file.as_ptr(), true).unwrap_or(Verdict::Takes)
+    inspect(file.as_ptr(), true).unwrap_or(Verdict::CanLoad)
 }
 
-/// Whether the program in `file`, a path that nobody has looked at yet, would fail over the library.
-pub fn breaks(file: *const c_char) -> bool {
-    look_at(file, false) == Some(Verdict::Breaks)
+/// Whether the program in `file`, an unchecked path, would fail over the library.
+pub fn would_fail(file: *const c_char) -> bool {
+    inspect(file, false) == Some(Verdict::WouldFail)
 }
 
-/// `privileges`: whether these are looked at, too.
-fn look_at(file: *const c_char, privileges: bool) -> Option<Verdict> {
+/// Inspects a program; with `privileges`, these too.
+fn inspect(file: *const c_char, privileges: bool) -> Option<Verdict> {
     let mut file = file;
     let mut interpreter: [u8; NAME];
     for _ in 0..=MOST_INTERPRETERS {
-        let opened = Opened::new(file)?;
+        let opened = ProgramFile::new(file)?;
         let head = opened.head();
         if let Some(line) = head.strip_prefix(b"#!") {
             let line = line.split(|byte| *byte == b'\n').next()?;
@@ -140,26 +140,26 @@ fn look_at(file: *const c_char, privileges: bool) -> Option<Verdict> {
             continue;
         }
         if privileges && opened.is_privileged() {
-            return Some(Verdict::Refuses);
+            return Some(Verdict::CanNotLoad);
         }
-        return look_at_elf(&opened);
+        return inspect_elf(&opened);
     }
     None
 }
 
 /// An open file and its first bytes.
-struct Opened {
+struct ProgramFile {
     fd: c_int,
     head: [u8; HEAD],
     length: usize,
 }
 
-impl Opened {
+impl ProgramFile {
     fn new(path: *const c_char) -> Option<Self> {
-        // A pipe of that name is not waited for.
+        // Opening a pipe must not block.
         let flags = sys::int(libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY);
         let words = [at_folder(), path.addr(), flags, 0, 0, 0];
-        // SAFETY: the kernel reads the path, also where there is none.
+        // SAFETY: the kernel reads the path, also an invalid one.
         let fd = unsafe { sys::raw(libc::SYS_openat, words) }.ok()?;
         let mut opened = Self {
             fd: c_int::try_from(fd).ok()?,
@@ -176,7 +176,7 @@ impl Opened {
         self.head.get(..self.length).unwrap_or_default()
     }
 
-    /// Fills `into` with what lies at `offset`.
+    /// Fills `into` with the bytes at `offset`.
     fn read(&self, offset: u64, into: &mut [u8]) -> Option<()> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(into.len())?;
@@ -197,13 +197,13 @@ impl Opened {
         (count == into.len()).then_some(())
     }
 
-    /// Whether executing it changes user, group or capabilities, which makes the linker deaf to `LD_PRELOAD`.
+    /// Whether executing it changes user, group or capabilities, for which the dynamic linker ignores `LD_PRELOAD`.
     fn is_privileged(&self) -> bool {
         let mut value = [0_u8; 64];
-        // SAFETY: all zero is a value of it.
+        // SAFETY: all zero is a valid `stat`.
         let mut found: libc::stat = unsafe { core::mem::zeroed() };
         let fd = sys::int(self.fd);
-        // SAFETY: plain questions; what is written to are locals of the right size.
+        // SAFETY: the calls only read; the locals that are written to have the right size.
         let (known, user, group, capabilities) = unsafe {
             let ask = |number, words| sys::raw(number, words).ok();
             let name = c"security.capability".as_ptr().addr();
@@ -223,13 +223,13 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for ProgramFile {
     fn drop(&mut self) {
         sys::close(self.fd);
     }
 }
 
-fn look_at_elf(file: &Opened) -> Option<Verdict> {
+fn inspect_elf(file: &ProgramFile) -> Option<Verdict> {
     const OWN: u16 = if cfg!(target_arch = "aarch64") {
         183
     } else {
@@ -239,9 +239,9 @@ fn look_at_elf(file: &Opened) -> Option<Verdict> {
     if head.get(..4)? != b"\x7fELF" {
         return None;
     }
-    // Two is 64 bits; little endian is one.
+    // ELF class 2 is 64 bits; data encoding 1 is little endian.
     if head.get(4..6)? != [2, 1] || half(head, 18)? != OWN {
-        return Some(Verdict::Refuses);
+        return Some(Verdict::CanNotLoad);
     }
     let start = word(head, 32)?;
     let (size, count) = (half(head, 54)?, half(head, 56)?);
@@ -257,13 +257,13 @@ fn look_at_elf(file: &Opened) -> Option<Verdict> {
             file.read(word(&header, 8)?, linker)?;
             let foreign = contains(linker, b"musl");
             return Some(if foreign {
-                Verdict::Breaks
+                Verdict::WouldFail
             } else {
-                Verdict::Takes
+                Verdict::CanLoad
             });
         }
     }
-    Some(Verdict::Refuses)
+    Some(Verdict::CanNotLoad)
 }
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {

@@ -1,14 +1,15 @@
-//! A process that copies between a virtual socket and an ordinary one, for a program that gets the
-//! descriptor but can not have the library: static, privileged, or simply without it.
+//! The pump: a process that copies between a virtual socket and an ordinary one, for a program that gets the descriptor
+//! but can not have the library: it is static, privileged, or runs without it.
 //!
 //! ```text
 //!  peer == rings == pump -- AF_UNIX pair -- program without the library
 //! ```
 //!
-//! It is nobody's child that the program could wait for, holds nothing but the two ends and the
-//! memory of the link, and ends with the connection.
+//! It is not a child for which the program could wait, holds only the two ends and the memory of the link, and ends
+//! with the connection.
 //!
-//! While other processes have the connection, too, what the program was given stays in the rings until it has read it: what it leaves
+//! While other processes have the connection, too, bytes that the program was given stay in the rings until it has read
+//! them. Unread ones are left to the other processes, as with a kernel socket.
 //! unread is theirs, as with a socket of the kernel.
 
 use core::sync::atomic::Ordering;
@@ -27,56 +28,55 @@ use crate::sockets::lane::{self, Lane, LentBytes, Stop};
 use crate::sockets::socket::{self, Socket, status};
 use crate::waiting::poll;
 
-/// Bytes that wait in one direction.
+/// Size of the buffer of one direction.
 const BUFFER: usize = 64 * 1024;
-/// Bytes that the program is given at a time while others have the connection. Of a piece that it has read in part when it ends nobody
-/// knows how much: all of it is theirs.
+/// Bytes that the program is given at a time while other processes have the connection. If it ends after reading a part
+/// of a piece, nobody knows how much: all of the piece is left to the others.
 const PIECE: usize = 8 * 1024;
 const CLONED: usize = 0x8000_0000;
 
-/// A pump that waits for the word to begin.
+/// A pump that waits for its start.
 pub struct Pump {
     /// The ends that take the place of the sockets, in their order.
     pub ends: Vec<i32>,
-    go: i32,
+    start_signal: i32,
 }
 
 impl Pump {
-    /// The descriptors have been handed on, or will be by an exec, which closes the word's
-    /// descriptor.
+    /// Starts the pump: the descriptors have been passed on, or will be by an exec, which closes `go`.
     pub fn begin(&self) {
-        sys::close(self.go);
+        sys::close(self.start_signal);
         self.ends.iter().for_each(|end| sys::close(*end));
     }
 
-    /// Nothing was handed on: it ends without having touched the sockets.
+    /// Ends the pump, which has not touched the sockets: no descriptor was passed on.
     pub fn cancel(&self) {
-        let _ = sys::send(self.go, &[0], 0);
+        let _ = sys::send(self.start_signal, &[0], 0);
         self.begin();
     }
 }
 
-/// Starts a pump for these sockets, each with one descriptor of it.
+/// Makes a pump for these sockets, each with one of its descriptors.
 pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
     let mut pairs = Vec::new();
     let pair = || limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM));
-    let (go, word) = pair().ok()?;
+    let (start_signal, word) = pair().ok()?;
     let mut made = Pump {
         ends: Vec::new(),
-        go,
+        start_signal,
     };
     for (fd, socket) in sockets {
-        let Ok((ours, theirs)) = pair() else {
+        let Ok((ours, plain)) = pair() else {
             break;
         };
-        flags::apply(socket, theirs);
+        flags::apply(socket, plain);
         socket.mark(status::SHARED);
         lane::set_pumped(socket, true);
         if let Some(lane) = Lane::of(*socket, *fd) {
             lane.reserve_rings();
         }
         pairs.push((*fd, ours));
-        made.ends.push(theirs);
+        made.ends.push(plain);
     }
     let forked = pairs.len() == sockets.len() && fork_pump(&pairs, word);
     sys::close(word);
@@ -91,7 +91,7 @@ pub fn start(sockets: &[(i32, Socket)]) -> Option<Pump> {
     Some(made)
 }
 
-/// Forks twice, without the handlers of the program and without a signal at the end.
+/// Forks twice, without the program's handlers and without a signal at the end.
 fn fork_pump(pairs: &[(i32, i32)], word: i32) -> bool {
     match fork::clone() {
         Ok(0) => {
@@ -123,11 +123,11 @@ fn exit() -> ! {
 }
 
 fn serve(pairs: &[(i32, i32)], word: i32) {
-    settle_signals();
+    set_signals();
     fork::become_child();
-    keep_only(pairs, word);
+    close_others(pairs, word);
     let mut byte = [0];
-    // The end comes when the program lets go of its side; a byte says that it came to nothing.
+    // The end of the stream comes when the program closes its side; a byte cancels the pump.
     if matches!(sys::receive(word, &mut byte, 0), Ok(0)) {
         for socket in pairs.iter().filter_map(|(fd, _)| socket::of(*fd)) {
             lane::publish_pump(&socket);
@@ -144,12 +144,12 @@ fn serve(pairs: &[(i32, i32)], word: i32) {
     }
 }
 
-fn settle_signals() {
+fn set_signals() {
     // SAFETY: the name is a C string; no other pointers; all zero is the default action.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, c"netchannel-pump".as_ptr());
         let _ = sys::raw(libc::SYS_setsid, [0; 6]);
-        // The program's handlers are not for this process.
+        // The program's handlers must not run in this process.
         let all = !0u64;
         let most = (&raw const all).addr();
         let block = sys::int(libc::SIG_SETMASK);
@@ -158,9 +158,9 @@ fn settle_signals() {
         let term = sys::int(libc::SIGTERM);
         let default = (&raw const action).addr();
         let _ = sys::raw(libc::SYS_rt_sigaction, [term, default, 0, 8, 0, 0]);
-        // Who waits for the pump interrupts its sleep.
+        // A process that waits for the pump interrupts its sleep.
         let mut woken: libc::sigaction = core::mem::zeroed();
-        woken.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+        woken.sa_sigaction = no_op as extern "C" fn(c_int) as usize;
         real::sigaction(libc::SIGCONT, &raw const woken, core::ptr::null_mut());
         let open = !(1u64 << (libc::SIGTERM - 1) | 1u64 << (libc::SIGCONT - 1));
         let most = (&raw const open).addr();
@@ -170,13 +170,13 @@ fn settle_signals() {
     }
 }
 
-extern "C" fn nothing(_: c_int) {}
+extern "C" fn no_op(_: c_int) {}
 
-/// Closes every descriptor but the pump's own.
-fn keep_only(pairs: &[(i32, i32)], word: i32) {
+/// Closes every descriptor except for the pump's own.
+fn close_others(pairs: &[(i32, i32)], word: i32) {
     let mut kept: Vec<i32> = pairs.iter().flat_map(|(fd, plain)| [*fd, *plain]).collect();
     kept.push(word);
-    // A look into a ring that nobody has come to yet goes by the memory's descriptor.
+    // Rings that are not adopted yet are read through the memory's descriptor.
     let memories = pairs
         .iter()
         .filter_map(|(fd, _)| Some(socket::of(*fd)?.link()?.memory()));
@@ -205,11 +205,11 @@ fn keep_only(pairs: &[(i32, i32)], word: i32) {
     }
 }
 
-/// Descriptors that a connection has the pump sleep on.
-const WAITS: usize = 3;
+/// Descriptors of a connection on which the pump sleeps.
+const ENTRIES: usize = 3;
 
 /// One direction.
-struct Half {
+struct HalfFlow {
     from: i32,
     to: i32,
     buffer: Vec<u8>,
@@ -217,9 +217,9 @@ struct Half {
     end: usize,
     ended: bool,
     shut: bool,
-    /// Bytes at `from` that were written to `to` and stay until they are read there.
+    /// Bytes at `from` that were written to `to`, and stay there until they are read.
     lent: Option<LentBytes>,
-    /// Tells that `to` has been read from, once it was needed.
+    /// An epoll set that reports that `to` has been read from, once it was needed.
     read: i32,
 }
 
@@ -228,9 +228,9 @@ struct Flow {
     socket: i32,
     plain: i32,
     /// To the program.
-    down: Half,
+    down: HalfFlow,
     /// From the program.
-    up: Half,
+    up: HalfFlow,
 }
 
 fn receive(fd: i32, buffer: &mut [u8]) -> Result<usize, i32> {
@@ -238,19 +238,20 @@ fn receive(fd: i32, buffer: &mut [u8]) -> Result<usize, i32> {
         return sys::receive(fd, buffer, libc::MSG_DONTWAIT);
     };
     let vector = vector(buffer.as_mut_ptr().cast(), buffer.len());
-    // SAFETY: a buffer of ours.
+    // SAFETY: the buffer is a slice of the caller.
     unsafe { transfer::receive(&mut lane, &vector, libc::MSG_DONTWAIT) }
 }
 
-/// Whether other processes have the connection behind a descriptor of ours.
-fn is_held(fd: i32) -> bool {
+/// Whether other processes have the connection behind a descriptor.
+fn has_other_holders(fd: i32) -> bool {
     socket::of(fd).is_some_and(|socket| socket.entry.references.load(Ordering::Acquire) > 1)
 }
 
-/// Whether everything that was written to a local socket was read at its other end.
-fn is_read(fd: i32) -> Result<bool, i32> {
-    /// The kernel tells that a message was read before the last byte of its account is gone; none is as small.
-    const NOTHING: c_int = 64;
+/// Whether all bytes that were written to a local socket were read at its other end.
+fn was_all_read(fd: i32) -> Result<bool, i32> {
+    /// The kernel reports a message as read before the last bytes of its accounting are gone; no message counts for so
+    /// little.
+    const SMALLEST_CHARGE: c_int = 64;
     let mut left: c_int = 0;
     let words = [
         sys::int(fd),
@@ -262,10 +263,10 @@ fn is_read(fd: i32) -> Result<bool, i32> {
     ];
     // SAFETY: the kernel writes one number.
     unsafe { sys::raw(libc::SYS_ioctl, words) }?;
-    if left >= NOTHING {
+    if left >= SMALLEST_CHARGE {
         return Ok(false);
     }
-    // What is left unread at a close goes after the close can be seen.
+    // Bytes that were unread at a close are dropped after the close is visible.
     let mut set = [pollfd {
         fd,
         events: 0,
@@ -283,11 +284,11 @@ fn send(fd: i32, bytes: &[u8]) -> Result<usize, i32> {
         return sys::send(fd, bytes, libc::MSG_DONTWAIT);
     };
     let vector = vector(bytes.as_ptr().cast(), bytes.len());
-    // SAFETY: a buffer of ours.
+    // SAFETY: the buffer is a slice of the caller.
     unsafe { transfer::send(&mut lane, &vector, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
 }
 
-impl Half {
+impl HalfFlow {
     fn new(from: i32, to: i32) -> Self {
         Self {
             from,
@@ -306,13 +307,13 @@ impl Half {
         self.start == self.end
     }
 
-    /// Ends a loan that has been read. False while it has not.
-    fn settle(&mut self) -> Result<bool, i32> {
+    /// Takes lent bytes once they are read. False while they are not.
+    fn take_read(&mut self) -> Result<bool, i32> {
         let Some(lent) = self.lent else {
             return Ok(true);
         };
         let _ = sys::epoll_take(self.read, &mut [libc::epoll_event { events: 0, u64: 0 }]);
-        let read = is_read(self.to)?;
+        let read = was_all_read(self.to)?;
         if read {
             lane(self.from).inspect(|lane| lane.take_lent(&lent));
             self.lent = None;
@@ -321,7 +322,7 @@ impl Half {
     }
 
     /// Writes a piece to `to` and leaves it at `from`.
-    fn lend(&mut self) -> Result<(), i32> {
+    fn lend_piece(&mut self) -> Result<(), i32> {
         if self.read < 0 {
             self.read = limits::for_library(sys::epoll_create)?;
             let events = (libc::EPOLLOUT | libc::EPOLLET).cast_unsigned();
@@ -344,21 +345,21 @@ impl Half {
         Ok(())
     }
 
-    /// Nobody is there any more to whom bytes could go, and others have them.
-    fn give_up(&mut self) {
+    /// Ends the direction: its program has gone, and other processes have the bytes.
+    fn discard(&mut self) {
         (self.start, self.end) = (0, 0);
         self.lent = None;
         (self.ended, self.shut) = (true, true);
     }
 
-    /// Moves what can be moved without waiting.
+    /// Moves bytes without waiting.
     fn step(&mut self) -> Result<(), i32> {
         loop {
-            if !self.settle()? {
+            if !self.take_read()? {
                 return Ok(());
             }
-            if self.is_empty() && !self.ended && is_held(self.from) {
-                match self.lend() {
+            if self.is_empty() && !self.ended && has_other_holders(self.from) {
+                match self.lend_piece() {
                     Ok(()) | Err(libc::EINTR) => continue,
                     Err(libc::EAGAIN) => return Ok(()),
                     Err(error) => return Err(error),
@@ -375,7 +376,7 @@ impl Half {
             if self.is_empty() {
                 if !self.shut {
                     self.shut = true;
-                    if self.is_left() {
+                    if self.is_closed_by_program() {
                         return Err(libc::EBADF);
                     }
                     self.shut();
@@ -391,14 +392,15 @@ impl Half {
         }
     }
 
-    /// Whether the program has closed its end while others have the connection: a close that ends nothing.
-    fn is_left(&self) -> bool {
+    /// Whether the program has closed its end while other processes have the connection: then the close does not end
+    /// it.
+    fn is_closed_by_program(&self) -> bool {
         let mut set = [pollfd {
             fd: self.from,
             events: 0,
             revents: 0,
         }];
-        is_held(self.to)
+        has_other_holders(self.to)
             && sys::poll(&mut set, 0, core::ptr::null()).is_ok()
             && set[0].revents & POLLHUP != 0
     }
@@ -419,8 +421,8 @@ impl Flow {
         Self {
             socket,
             plain,
-            down: Half::new(socket, plain),
-            up: Half::new(plain, socket),
+            down: HalfFlow::new(socket, plain),
+            up: HalfFlow::new(plain, socket),
         }
     }
 
@@ -435,9 +437,9 @@ impl Flow {
 
     fn move_bytes(&mut self, program_gone: bool) -> bool {
         let mut down = self.down.step();
-        if down == Err(libc::EPIPE) && is_held(self.socket) {
-            // What the program wrote last still goes.
-            self.down.give_up();
+        if down == Err(libc::EPIPE) && has_other_holders(self.socket) {
+            // The last bytes that the program wrote are still sent.
+            self.down.discard();
             down = Ok(());
         }
         let up = self.up.step();
@@ -448,13 +450,13 @@ impl Flow {
             }
         }
         if up != Err(libc::ECONNRESET) {
-            // It has read, perhaps, since `down` was looked at. Whose end is a reset has not, and the reset is told once.
-            let _ = self.down.settle();
+            // The program may have read since `down` was moved, unless its end is a reset, which is reported once.
+            let _ = self.down.take_read();
         }
         if (down, up) == (Ok(()), Ok(())) {
             return false;
         }
-        // The program went without reading everything: TCP would reset.
+        // The program ended without reading all bytes: TCP would reset.
         let unread = matches!(up, Err(libc::ECONNRESET)) || matches!(down, Err(libc::EPIPE));
         if unread
             && let Some(socket) = socket::of(self.socket)
@@ -476,14 +478,14 @@ impl Flow {
         }
     }
 
-    /// What to sleep for: socket, plain end, and that what was lent has been read.
-    fn waits(&self) -> [pollfd; WAITS] {
+    /// The entries to poll: socket, plain end, and the set that reports lent bytes as read.
+    fn poll_entries(&self) -> [pollfd; ENTRIES] {
         let entry = |fd, events| pollfd {
             fd,
             events,
             revents: 0,
         };
-        let wanted = |read: &Half, write: &Half| {
+        let wanted = |read: &HalfFlow, write: &HalfFlow| {
             let read = if read.is_empty() && !read.ended && read.lent.is_none() {
                 POLLIN
             } else {
@@ -494,7 +496,7 @@ impl Flow {
         };
         let of_socket = wanted(&self.down, &self.up);
         let of_plain = wanted(&self.up, &self.down);
-        // Ends are reported unasked: only where somebody will do something about them.
+        // Hang-ups are reported unasked: such an end is polled only where they are handled.
         let socket = if of_socket == 0 { -1 } else { self.socket };
         let idle = of_plain == 0 && !self.up.shut;
         let plain = if idle { -1 } else { self.plain };
@@ -516,7 +518,9 @@ fn run(mut flows: Vec<Flow>) {
     loop {
         let mut index = 0;
         flows.retain_mut(|flow| {
-            let seen = set.get(index * WAITS + 1).map_or(0, |entry| entry.revents);
+            let seen = set
+                .get(index * ENTRIES + 1)
+                .map_or(0, |entry| entry.revents);
             index += 1;
             let goes_on = flow.step(seen & POLLHUP != 0);
             if !goes_on {
@@ -528,7 +532,7 @@ fn run(mut flows: Vec<Flow>) {
             return;
         }
         set.clear();
-        set.extend(flows.iter().flat_map(Flow::waits));
+        set.extend(flows.iter().flat_map(Flow::poll_entries));
         let mut entries = poll::Entries::new(poll::EventFilter::Poll);
         entries.make(set.len()).copy_from_slice(&set);
         let slept = poll::poll(&mut entries, -1, core::ptr::null());

@@ -1,14 +1,14 @@
-//! Connections of a process that becomes another user's. Their memory is shared with relatives and peers of the former user, so the
-//! process leaves it: a pump, which is still the former user's, goes on with each connection, and the program's descriptor becomes the
-//! other end of a local socket. Names and options are answered as before. So it is with a process that is found to have a ring of
-//! `io_uring` ([`crate::sockets::rings`]), which has no use for rings of ours.
+//! Connections of a process that becomes another user's. Their memory is shared with relatives and peers of the former
+//! user, so the process leaves it. A pump, which still is the former user's, continues each connection, and the
+//! program's descriptor becomes the other end of a local socket. Names and options are answered as before. The same
+//! happens in a process that is found to have a ring of `io_uring` ([`crate::sockets::rings`]).
 //!
 //! ```text
 //!  before:  peer == rings == this process
 //!  after:   peer == rings == pump (former user) -- AF_UNIX pair -- this process
 //! ```
 //!
-//! Where no pump can be had the connection is reset, for this process; relatives that have it go on.
+//! Where no pump can be made the connection is reset for this process; relatives that have it continue.
 
 use core::sync::atomic::Ordering;
 
@@ -26,19 +26,19 @@ use crate::sockets::socket::{self, Socket, status};
 use crate::waiting::epoll::{self, RemovedMember};
 
 /// A connection of this process, and its descriptors.
-struct One {
+struct OwnConnection {
     socket: Socket,
     descriptors: Vec<i32>,
 }
 
-/// Connections with their pump, which waits for the word to begin.
-pub struct Handover {
-    all: Vec<One>,
+/// Connections with their pump, which waits for its start.
+pub struct HandOver {
+    all: Vec<OwnConnection>,
     pump: Option<Pump>,
 }
 
-/// What is kept of a connection whose entry is left behind.
-pub struct Kept {
+/// The state of a connection whose entry is left behind.
+pub struct KeptState {
     descriptors: Vec<i32>,
     local: Address,
     peer: Address,
@@ -50,15 +50,15 @@ pub struct Kept {
     left: Vec<RemovedMember>,
 }
 
-fn connections() -> Vec<One> {
-    let mut all: Vec<One> = Vec::new();
+fn connections() -> Vec<OwnConnection> {
+    let mut all: Vec<OwnConnection> = Vec::new();
     table::for_each(|fd, word| {
         if word.kind() != Kind::Virtual {
             return;
         }
         match all.iter_mut().find(|one| one.socket.word == word) {
             Some(one) => one.descriptors.push(fd),
-            None => all.extend(socket::of_word(word).map(|socket| One {
+            None => all.extend(socket::of_word(word).map(|socket| OwnConnection {
                 socket,
                 descriptors: vec![fd],
             })),
@@ -67,8 +67,8 @@ fn connections() -> Vec<One> {
     all
 }
 
-/// Before the process may become another user's, or when its calls are found to come past the library.
-pub fn prepare() -> Handover {
+/// Called before the process may become another user's, or when its calls are found to bypass the library.
+pub fn prepare() -> HandOver {
     connection::deferred::announce_all();
     let all = connections();
     let sockets: Vec<(i32, Socket)> = all
@@ -80,11 +80,11 @@ pub fn prepare() -> Handover {
     } else {
         pump::start(&sockets)
     };
-    Handover { all, pump }
+    HandOver { all, pump }
 }
 
-impl Handover {
-    /// Of a process that became another user's unforeseen: its connections are reset.
+impl HandOver {
+    /// For a process that became another user's unexpectedly: its connections are reset.
     pub fn none() -> Self {
         Self {
             all: connections(),
@@ -97,8 +97,8 @@ impl Handover {
         self.pump.inspect(Pump::cancel);
     }
 
-    /// It did: descriptors become the pump's other ends.
-    pub fn complete(self) -> Vec<Kept> {
+    /// It did: the descriptors become the pump's other ends.
+    pub fn complete(self) -> Vec<KeptState> {
         let ends = self.pump.as_ref().map(|pump| pump.ends.as_slice());
         let mut kept = Vec::new();
         for (index, one) in self.all.iter().enumerate() {
@@ -110,11 +110,11 @@ impl Handover {
     }
 }
 
-impl One {
-    /// Puts `end` under the descriptors; without one a socket whose connection was reset.
-    fn leave(&self, end: Option<i32>) -> Kept {
+impl OwnConnection {
+    /// Puts `end` under the descriptors; without an end, a socket whose connection was reset.
+    fn leave(&self, end: Option<i32>) -> KeptState {
         let (socket, entry) = (&self.socket, self.socket.entry);
-        let kept = Kept {
+        let kept = KeptState {
             descriptors: self.descriptors.clone(),
             local: entry.local.load(),
             peer: entry.peer.load(),
@@ -131,7 +131,7 @@ impl One {
             },
             left: epoll::remove_from_sets(socket),
         };
-        let reset = if end.is_none() { broken_end() } else { None };
+        let reset = if end.is_none() { reset_end() } else { None };
         if end.is_none() {
             self.end_connection();
         }
@@ -154,7 +154,7 @@ impl One {
         kept
     }
 
-    /// There is no pump: for this process it is over, and with the last that has it for the peer too.
+    /// Ends the connection for this process, which has no pump; with the last holder also for the peer.
     fn end_connection(&self) {
         let Some(fd) = self.descriptors.first() else {
             return;
@@ -170,16 +170,16 @@ impl One {
     }
 }
 
-/// A local socket that tells of a reset: its other end was closed with something unread.
-fn broken_end() -> Option<i32> {
-    let (ours, theirs) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)).ok()?;
+/// A local socket that reports a reset: its other end was closed with unread bytes.
+fn reset_end() -> Option<i32> {
+    let (ours, other) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)).ok()?;
     let _ = sys::send(ours, &[0], libc::MSG_DONTWAIT);
-    sys::close(theirs);
+    sys::close(other);
     Some(ours)
 }
 
-impl Kept {
-    /// The descriptors are sockets of the kernel with the names and options of before.
+impl KeptState {
+    /// Publishes the descriptors as kernel sockets with the former names and options.
     pub fn publish(&self, reason: Reason) {
         let Some(socket) = socket::allocate(Kind::Kernel, State::Kernel) else {
             return;
@@ -235,7 +235,7 @@ impl Kept {
     }
 }
 
-/// Entries of the region that this process uses, each once.
+/// Used entries of this process's region, each once.
 pub fn used_entries() -> Vec<usize> {
     let entries = attach::current().map_or(0, |own| own.entries);
     let mut used: Vec<usize> = Vec::new();
@@ -248,8 +248,8 @@ pub fn used_entries() -> Vec<usize> {
     used
 }
 
-/// What the next image is told of handed sockets, which it can not see: cookie and addresses of each.
-pub fn names() -> Option<String> {
+/// Describes handed-over sockets for the next image, which can not see them: cookie and addresses of each.
+pub fn describe_names() -> Option<String> {
     let mut text = String::new();
     table::for_each(|fd, word| {
         if word.kind() == Kind::Kernel
@@ -268,7 +268,7 @@ pub fn names() -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// At the start of a program: local sockets of which the image before said what they were.
+/// At the start of a program: adopts local sockets that the former image described.
 pub fn adopt(text: &str) {
     let known: Vec<[u64; 7]> = text
         .split(',')
@@ -292,7 +292,7 @@ pub fn adopt(text: &str) {
             continue;
         };
         let [_, a, b, c, d, e, f] = *words;
-        let kept = Kept {
+        let kept = KeptState {
             descriptors: vec![fd],
             local: Address::from_words([a, b, c]),
             peer: Address::from_words([d, e, f]),

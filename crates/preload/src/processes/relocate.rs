@@ -1,5 +1,5 @@
-//! The program asks for a descriptor number under which the library keeps something: that moves
-//! elsewhere first. Every place where the library remembers such a number is asked here.
+//! Moving a descriptor of the library when the program asks for its number. Every module that remembers such numbers is
+//! told here.
 
 use crate::connections::connection;
 use crate::descriptors::table::{self, Kind, Word};
@@ -9,7 +9,7 @@ use crate::processes::in_transit;
 use crate::sockets::{foreign, listener};
 use crate::waiting::epoll;
 
-/// Makes `fd` free for the program if it is the library's. False when there is no room to move to.
+/// Frees `fd` for the program if it is the library's. False when there is no other number for it.
 pub fn make_way(fd: i32) -> bool {
     if table::get(fd).kind() != Kind::Internal {
         return true;
@@ -22,7 +22,7 @@ pub fn make_way(fd: i32) -> bool {
         let _ = sys::fcntl(moved, libc::F_SETFD, 0);
     }
     table::set(moved, Word::new(Kind::Internal, 0, 0));
-    // The event loops first: they know it by its number.
+    // The event loops first: they still use the former number.
     epoll::relocate(fd, moved);
     attach::relocate(fd, moved);
     in_transit::relocate(fd, moved);

@@ -1,4 +1,4 @@
-//! Descriptors that travel to other processes in `SCM_RIGHTS` messages.
+//! Descriptors that are passed to other processes in `SCM_RIGHTS` messages.
 
 use libc::{c_int, cmsghdr, msghdr};
 
@@ -11,13 +11,13 @@ use crate::processes::{passing, peer_libraries};
 use crate::sockets::rings;
 use crate::sockets::socket::{self, Socket};
 
-/// Room for a copy of a message's control part: more than the kernel takes descriptors.
+/// Size of the largest control part that is copied: more than the kernel takes descriptors.
 const MOST: usize = 4096;
 const HEADER: usize = size_of::<cmsghdr>();
-/// What the kernel takes of control data at most, unless `net.core.optmem_max` says otherwise.
+/// Most control data that the kernel takes, unless `net.core.optmem_max` says otherwise.
 const MOST_CONTROL: usize = 128 << 10;
 
-/// Calls `each` with the place of every descriptor in the control part of a message.
+/// Calls `each` with the address of every descriptor in the control part of a message.
 ///
 /// # Safety
 /// The control part is `length` bytes at `control`.
@@ -41,10 +41,10 @@ unsafe fn for_each_descriptor(control: *mut u8, length: usize, mut each: impl Fn
     }
 }
 
-/// Whether TCP would send a message with this control part, of which it uses nothing.
+/// Checks the control part of a message as TCP would, which ignores its contents.
 ///
 /// # Errors
-/// `ENOBUFS`, `EFAULT`, or `EINVAL` for what a socket of the internet families does not know.
+/// `ENOBUFS`, `EFAULT`, or `EINVAL` for a control message that internet sockets do not know.
 ///
 /// # Safety
 /// The program gave the control part to be read.
@@ -59,7 +59,7 @@ pub unsafe fn check(message: &msghdr) -> Result<(), c_int> {
     unsafe { user::copy_bytes(control.as_mut_ptr(), message.msg_control.cast(), length)? };
     let mut rest = &control[..];
     while rest.len() >= HEADER {
-        // SAFETY: as long as the header at least.
+        // SAFETY: at least as long as the header.
         let header: cmsghdr = unsafe { rest.as_ptr().cast::<cmsghdr>().read_unaligned() };
         if header.cmsg_len < HEADER || header.cmsg_len > rest.len() {
             return Err(libc::EINVAL);
@@ -78,14 +78,14 @@ pub unsafe fn check(message: &msghdr) -> Result<(), c_int> {
     Ok(())
 }
 
-/// `sendmsg` on a descriptor that is not ours, of a message that may carry ours.
+/// `sendmsg` on a descriptor that is not virtual, of a message that may carry virtual sockets.
 ///
 /// # Safety
 /// `message` is the program's, or null.
 pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
     // SAFETY: the program's message and its control part, copied before they are looked at.
     unsafe {
-        let Some((header, mut control)) = carried(message) else {
+        let Some((header, mut control)) = copy_with_control(message) else {
             return real::sendmsg(fd, message, flags);
         };
         let mut sockets: Vec<(c_int, Socket)> = Vec::new();
@@ -113,8 +113,8 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
 }
 
 /// A copy of a message that has a control part, and of that part.
-unsafe fn carried(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
-    // SAFETY: the program's message; a copy of ours that is long enough.
+unsafe fn copy_with_control(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
+    // SAFETY: the program's message; the copy is long enough.
     unsafe {
         let length = user::read(&raw const (*message).msg_controllen).ok()?;
         if !(HEADER..=MOST).contains(&length) {
@@ -136,7 +136,7 @@ unsafe fn carried(message: *const msghdr) -> Option<(msghdr, Vec<u64>)> {
     }
 }
 
-/// Sends a message that carries `sockets` in its control part, which is ours.
+/// Sends a message that carries `sockets` in its copied control part.
 unsafe fn send_sockets(
     fd: c_int,
     mut header: msghdr,
@@ -190,7 +190,7 @@ unsafe fn send_sockets(
     result
 }
 
-/// After a message was received.
+/// Called after a message was received.
 ///
 /// # Safety
 /// `message` is the program's, filled in by the kernel.

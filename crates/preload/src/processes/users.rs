@@ -1,15 +1,16 @@
-//! A process that becomes another user's. Before the call returns it shares no writable memory with relatives of the user it was: what
-//! it holds moves to a region of its own, links are left, connections go on through a pump ([`crate::processes::pump_hand_over`]), and the daemon is
-//! asked anew, as the new user, and shown its listeners.
+//! A process that becomes another user's. Before the call returns it shares no writable memory with relatives of its
+//! former user: its entries move to a region of its own, links are left, connections continue through a pump
+//! ([`crate::processes::pump_hand_over`]), and the process attaches to the daemon anew, as the new user, with its
+//! listeners.
 //!
 //! ```text
-//!  before the call:  pump for connections; connections that wait to be accepted are left for other holders
+//!  before the call:  pump for connections; pending connections are left for other holders
 //!  the call
 //!  after it:         entries copied to new memory, at the same addresses; every other shared mapping replaced by zeros;
 //!                    another Attach; listeners announced with their socket
 //! ```
 //!
-//! A process whose region nobody else ever had keeps region and connections, and asks the daemon anew.
+//! A process whose region no other process ever had keeps the region and its connections, and attaches anew.
 
 use netchannel_abi::program;
 use netchannel_abi::reason::Reason;
@@ -19,13 +20,13 @@ use crate::descriptors::credentials::{self, Users};
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, copying, ports};
 use crate::ground::{gate, mappings, process, sys};
-use crate::processes::pump_hand_over::{self, Handover};
+use crate::processes::pump_hand_over::{self, HandOver};
 use crate::processes::{in_transit, peer_libraries};
 use crate::sockets::listener::daemon_renewal;
 use crate::sockets::{foreign, link, listener, owner_table, socket};
 use crate::waiting::epoll;
 
-/// A call that changes users: what the process will be if it succeeds.
+/// A call that changes users, and the users if it succeeds.
 pub enum Change {
     /// `setuid`.
     All(u32),
@@ -41,7 +42,7 @@ pub enum Change {
 const SAME: u32 = u32::MAX;
 
 impl Change {
-    /// What becomes of the users. `setuid` is taken to change all three, which it does for whoever may.
+    /// The users after the call. `setuid` is taken to change all three, as it does for a process that may.
     const fn of(&self, before: Users) -> Users {
         let [real, effective, saved] = before;
         const fn or(wanted: u32, before: u32) -> u32 {
@@ -67,7 +68,7 @@ impl Change {
 /// Makes a call that changes users, while there is no copy worker.
 pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
     copying::without_helpers(|| {
-        // A child that has its parent's memory, as between vfork and exec, touches nothing of it.
+        // A child that runs in its parent's memory, as between vfork and exec, must not touch it.
         if attach::current().is_none() || sys::process() != process::number() {
             return call();
         }
@@ -80,7 +81,7 @@ pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
         let result = call();
         let errno = crate::ground::real::errno();
         if credentials::differs_from_owner(credentials::current()) {
-            become_another(handover, shared);
+            complete_change(handover, shared);
         } else if let Some(handover) = handover {
             handover.undo();
         }
@@ -89,10 +90,10 @@ pub fn change<R>(change: &Change, call: impl FnOnce() -> R) -> R {
     })
 }
 
-fn become_another(handover: Option<Handover>, shared: bool) {
+fn complete_change(handover: Option<HandOver>, shared: bool) {
     let mut memory = None;
     if shared {
-        let handover = handover.unwrap_or_else(Handover::none);
+        let handover = handover.unwrap_or_else(HandOver::none);
         let kept = handover.complete();
         memory = Some(leave_region().unwrap_or(-1));
         for one in &kept {
@@ -100,20 +101,21 @@ fn become_another(handover: Option<Handover>, shared: bool) {
         }
     }
     credentials::attached();
-    // The ports that were given to the former user are not the new one's, and the other ends of links know for whom they were made.
+    // The former user's ports do not belong to the new one, and the other ends of links know the former user.
     ports::forget();
     listener::end_client_links();
     peer_libraries::reset_in_child();
     attach::begin_anew(memory);
     if !shared {
-        // Over the same socket: the daemon lets go of the region's former user before it is shown the region.
+        // Over the same socket: the daemon drops the former user of the region before it is shown the region.
         return announce_listeners();
     }
-    // Over another one, so that listeners that nobody else holds, and what waits there, are held all the time.
+    // Over another socket, so that listeners without other holders, and their pending connections, are held all the
+    // time.
     let former = attach::detach_control();
     announce_listeners();
     if attach::restore_control(former) {
-        // None could be had, as behind `chroot`.
+        // None could be made, as behind `chroot`.
         announce_listeners();
     }
     listener::keep_queues_if_announced();
@@ -128,11 +130,11 @@ fn announce_listeners() {
     }
 }
 
-/// Takes what this process holds to a region of its own. The memory's descriptor, if it could be had; else the process goes on with
-/// private memory that no daemon sees.
+/// Copies the entries that this process holds to a region of its own. Returns the memory's descriptor, if it could be
+/// made; otherwise the process continues with private memory that no daemon sees.
 fn leave_region() -> Option<i32> {
     let own = attach::current()?;
-    // Nobody changes meanwhile what descriptors name.
+    // Meanwhile no thread changes which sockets the descriptors name.
     gate::before_fork();
     let used = pump_hand_over::used_entries();
     let size = program::size(own.entries);
@@ -142,7 +144,7 @@ fn leave_region() -> Option<i32> {
         Some((attach::make_internal(fd), region))
     });
     owner_table::leave(&used);
-    in_transit::forsake_all();
+    in_transit::drop_all();
     link::leave_all();
     listener::leave_links();
     let memory = made.and_then(|(fd, region)| match region.take_place_of(own.region) {

@@ -1,9 +1,10 @@
-//! Children of `vfork`: they run in their parent's memory, with descriptors, limits and handlers of their own, until they execute a
-//! program or end; the thread that made them sleeps meanwhile. So most shells and compilers start programs.
+//! Children of `vfork`: they run in their parent's memory, with descriptors, limits and handlers of their own, until
+//! they execute a program or end; the thread that made them sleeps meanwhile. Most shells and compilers start programs
+//! in this way.
 //!
-//! A process that never had anything to do with a socket of ours gets such a child from the kernel. What is known in memory is its
-//! parent's then, and what the child does with its own descriptors, limits and handlers must not be noted there. Any other process gets
-//! an ordinary child.
+//! A process that never had a socket of the library gets such a child from the kernel. The library's state in memory is
+//! then the parent's, and the child's changes to its own descriptors, limits and handlers must not be noted there. Any
+//! other process gets an ordinary child.
 
 use core::cell::Cell;
 use core::ptr::null_mut;
@@ -15,24 +16,24 @@ use crate::ground::{process, real};
 use crate::processes::exec_preparation::ExecPreparation;
 
 thread_local! {
-    /// What the child that executed a program left in its parent's memory.
-    static LEFT: Cell<*mut ExecPreparation> = const { Cell::new(null_mut()) };
+    /// The preparation of a child that executed a program, left in its parent's memory.
+    static PREPARATION: Cell<*mut ExecPreparation> = const { Cell::new(null_mut()) };
 }
 
-/// Before such a child is made. False where there must be none.
+/// Called before such a child is made. False where there must be none.
 pub unsafe extern "C" fn before() -> bool {
     if attach::current().is_some() || table::is_made() || process::is_vfork_child() {
         return false;
     }
-    // The child reads what it is given to execute; the handlers for that are its own, the knowledge of them is not.
+    // The child reads the arguments of its exec; its handlers for faults are its own, the noted state of them is not.
     faults::ensure();
-    // The child's limits are those of this moment. The lock is the thread's, in the child too.
+    // The child gets the present limits. The lock is the thread's, in the child too.
     limits::before_fork();
     process::lend_memory();
     true
 }
 
-/// After it, in the child and then in the parent: what `vfork` returns.
+/// Called afterwards, in the child and then in the parent: returns the result of `vfork`.
 pub unsafe extern "C" fn after(made: c_int) -> pid_t {
     // The child may have been killed before it came here.
     if made == 0 || limits::is_forking() {
@@ -42,20 +43,20 @@ pub unsafe extern "C" fn after(made: c_int) -> pid_t {
         return 0;
     }
     process::reclaim_memory();
-    drop(take_back());
+    drop(take_preparation());
     if made < 0 { real::fail(-made) } else { made }
 }
 
-/// Keeps what a program is executed with where its parent finds it, whose memory it may be.
-pub fn keep(preparation: ExecPreparation) -> *const *const c_char {
+/// Keeps the preparation of an exec where the parent finds it, in whose memory the child may run.
+pub fn keep_preparation(preparation: ExecPreparation) -> *const *const c_char {
     let environment = preparation.environment.pointer();
-    LEFT.set(Box::into_raw(Box::new(preparation)));
+    PREPARATION.set(Box::into_raw(Box::new(preparation)));
     environment
 }
 
-/// What was kept: the program did not begin.
-pub fn take_back() -> Option<ExecPreparation> {
-    let left = LEFT.replace(null_mut());
-    // SAFETY: null, or the box that `keep` made, which nobody else has.
+/// Takes the kept preparation: the program did not begin, or the parent runs again.
+pub fn take_preparation() -> Option<ExecPreparation> {
+    let left = PREPARATION.replace(null_mut());
+    // SAFETY: null, or the box that `keep_preparation` made, which no other code has.
     (!left.is_null()).then(|| unsafe { *Box::from_raw(left) })
 }

@@ -1,5 +1,5 @@
-//! A process that has kernel TCP only from some moment on, because its calls come past the library ([`crate::sockets::rings`]) or because it may
-//! not make those that the library needs ([`crate::descriptors::confinement`]).
+//! A process that uses kernel TCP only from some moment on: its calls bypass the library ([`crate::sockets::rings`]),
+//! or it may not make those that the library needs ([`crate::descriptors::confinement`]).
 
 use netchannel_abi::reason::Reason;
 
@@ -9,7 +9,7 @@ use crate::descriptors::table::{self, Kind};
 use crate::processes::pump_hand_over;
 use crate::sockets::socket;
 
-/// What is virtual goes on over a pump; fresh sockets and listeners become the kernel's.
+/// Moves virtual sockets to a pump, and turns fresh sockets and listeners into the kernel's.
 #[cold]
 pub fn leave_library(why: Reason) {
     let (mut fresh, mut listeners) = (Vec::new(), Vec::new());
@@ -19,7 +19,7 @@ pub fn leave_library(why: Reason) {
         _ => {}
     });
     for fd in fresh {
-        // Where none can be made, the program finds one that the kernel connects to nothing.
+        // Where that fails, the program has a socket that the kernel can not connect.
         let _ = connection::to_kernel(fd, why);
     }
     for fd in listeners {

@@ -28,7 +28,7 @@ pub use replacement::{begin_replacement, end_replacement, reset_in_child};
 use watches::{Watch, resolve, user_events};
 
 /// Whether the descriptor is virtual, a listener, or a set.
-pub fn concerns(fd: i32) -> bool {
+pub fn concerns_library(fd: i32) -> bool {
     matches!(
         table::get(fd).kind(),
         Kind::Virtual | Kind::Listener | Kind::Epoll | Kind::Deferred
