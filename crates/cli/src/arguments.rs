@@ -49,6 +49,9 @@ pub enum Command {
     /// List the channels to other hosts
     #[command(after_help = help::CHANNELS)]
     Channels(Hosts),
+    /// List the tenants that are configured, or run a program as one, without a network of its own
+    #[command(after_help = help::TENANTS)]
+    Tenants(Tenants),
     /// Change what the daemon does while it runs
     #[command(after_help = help::SET)]
     Set(Set),
@@ -292,6 +295,35 @@ pub struct Hosts {
     /// Only of this peer
     #[arg(long, value_name = "NAME")]
     pub peer: Option<String>,
+}
+
+/// `netchannel tenants`.
+#[derive(Debug, Args)]
+pub struct Tenants {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<TenantsCommand>,
+}
+
+/// What to do with tenants.
+#[derive(Debug, Subcommand)]
+pub enum TenantsCommand {
+    /// Run a program as a tenant: podman, docker and nerdctl get the options that a container needs, others the environment
+    Run(TenantProgram),
+}
+
+/// `netchannel tenants run`.
+#[derive(Debug, Args)]
+pub struct TenantProgram {
+    /// The tenant, as the configuration names it
+    #[arg(value_name = "TENANT")]
+    pub tenant: String,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    pub program: Vec<OsString>,
 }
 
 /// `netchannel set`.

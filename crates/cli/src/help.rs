@@ -131,6 +131,21 @@ Examples:
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
 
+/// Of `tenants`.
+pub const TENANTS: &str = "\
+Examples:
+  netchannel tenants
+  netchannel tenants --json
+  netchannel tenants run web -- podman run -d docker.io/library/nginx
+  netchannel tenants run web -- unshare --net curl http://10.0.0.7/
+
+A program of a tenant has no network of its own: it reaches what the tenant's table in netchannel.toml permits, and is reached at the
+ports that it publishes. docs/tenants.md begins with a container that serves a page.
+
+Exit codes:
+  0  a daemon answered    1  none did, or it refused    2  the command line is wrong
+  Of run: the program's own, and 125 where nothing serves the tenant, 126 and 127 as of netchannel run";
+
 /// Of `set`.
 pub const SET: &str = "\
 Examples:

@@ -27,6 +27,7 @@ mod refusal;
 mod run;
 mod show;
 mod socket;
+mod tenants;
 mod top;
 
 use arguments::{Arguments, Command};
@@ -59,6 +60,7 @@ pub fn execute() -> c_int {
         Command::Top(options) => top::top(&options),
         Command::Peers(options) => hosts::peers(&options),
         Command::Channels(options) => hosts::channels(&options),
+        Command::Tenants(options) => tenants::tenants(&options),
         Command::Set(options) => hosts::set(&options),
         Command::Config(options) => config::config(&options),
         Command::Doctor(options) => doctor::doctor(&options),

@@ -154,13 +154,13 @@ fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<(), Unserved> {
     }
 }
 
-fn set(environment: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
+pub fn set(environment: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
     environment.retain(|(known, _)| known != name);
     environment.push((OsString::from(name), value));
 }
 
 /// Appends the library to what is preloaded already.
-fn preload(environment: &mut Vec<(OsString, OsString)>, library: &Path) {
+pub fn preload(environment: &mut Vec<(OsString, OsString)>, library: &Path) {
     let before = environment
         .iter()
         .find(|(name, _)| name == "LD_PRELOAD")
@@ -199,7 +199,7 @@ fn allow_sanitizers(environment: &mut Vec<(OsString, OsString)>) {
     set(environment, NAME, OsString::from_vec(value));
 }
 
-fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_int {
+pub fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_int {
     let Some(name) = program.first() else {
         return FAILED;
     };

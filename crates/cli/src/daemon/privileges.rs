@@ -18,6 +18,8 @@ const USED: [(CapabilitySet, &str); 3] = [
     // Niceness of workers below 0 (`latency-priority`).
     (CapabilitySet::SYS_NICE, "CAP_SYS_NICE"),
 ];
+/// Sockets of tenants belong to the users that their tables name.
+const OWNING: (CapabilitySet, &str) = (CapabilitySet::CHOWN, "CAP_CHOWN");
 /// A congestion control that the kernel does not allow to everybody.
 const RESTRICTED: (CapabilitySet, &str) = (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN");
 const ALLOWED_CONTROLS: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
@@ -29,6 +31,13 @@ pub fn reduce(configuration: Option<&Configuration>) {
     let control = configuration.and_then(restricted_control);
     let mut wanted = USED.to_vec();
     wanted.extend(control.map(|_| RESTRICTED));
+    let tenants = configuration.map_or(&[][..], |configuration| &configuration.tenants);
+    wanted.extend(
+        tenants
+            .iter()
+            .find(|one| one.user.is_some())
+            .map(|_| OWNING),
+    );
     match keep(&wanted) {
         Ok(kept) if kept.is_empty() => {}
         Ok(kept) => tracing::info!("keeps {} of its capabilities", kept.join(", ")),
@@ -81,8 +90,11 @@ fn keep(wanted: &[(CapabilitySet, &'static str)]) -> Result<Vec<&'static str>, E
 fn restricted_control(configuration: &Configuration) -> Option<&str> {
     let allowed = std::fs::read_to_string(ALLOWED_CONTROLS).unwrap_or_default();
     let transport = &configuration.transport;
+    let tenants = configuration.tenants.iter();
+    let tenants = tenants.filter_map(|tenant| tenant.congestion_control.as_deref());
     [&transport.latency, &transport.throughput]
         .into_iter()
         .filter_map(|options| options.congestion_control.as_deref())
+        .chain(tenants)
         .find(|control| !allowed.split_whitespace().any(|name| name == *control))
 }

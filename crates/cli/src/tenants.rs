@@ -1,0 +1,247 @@
+//! `netchannel tenants`: shows them, and runs a program as one.
+
+use crate::arguments::{Asking, TenantProgram, Tenants, TenantsCommand};
+use crate::ask::{ask, finish, json, unexpected};
+use crate::library;
+use crate::run::{self, FAILED};
+use crate::show::{bytes, complain, or_hyphen, table};
+use crate::socket::socket_path;
+use netchannel_control::path::SOCKET_VARIABLE;
+use netchannel_control::tenants::TenantView;
+use netchannel_control::types::{Request, Response};
+use std::ffi::{OsStr, OsString, c_int};
+use std::path::{Path, PathBuf};
+
+/// What is said where there are none.
+const NONE: &str = "no tenant is configured: add [[tenants]] to netchannel.toml (docs/tenants.md)";
+/// Programs that make containers, which take the tenant's folder and the environment as options.
+const CONTAINER_MAKERS: [&str; 3] = ["podman", "docker", "nerdctl"];
+
+/// Names and values.
+type Environment = Vec<(OsString, OsString)>;
+
+/// Runs the command.
+pub fn tenants(arguments: &Tenants) -> c_int {
+    match &arguments.command {
+        None => finish(fetch(&arguments.asking).and_then(|tenants| {
+            match (arguments.asking.json, tenants.is_empty()) {
+                (true, _) => json(&tenants),
+                (false, true) => Ok(format!("{NONE}\n")),
+                (false, false) => Ok(shown(&tenants)),
+            }
+        })),
+        Some(TenantsCommand::Run(program)) => match prepare(&arguments.asking, program) {
+            Ok((program, environment)) => run::execute(&program, &environment),
+            Err(sentence) => {
+                complain(&sentence);
+                FAILED
+            }
+        },
+    }
+}
+
+fn fetch(asking: &Asking) -> Result<Vec<TenantView>, String> {
+    match ask(asking, Request::Tenants)? {
+        Response::Tenants(tenants) => Ok(tenants),
+        _ => Err(unexpected()),
+    }
+}
+
+fn shown(tenants: &[TenantView]) -> String {
+    let head = [
+        "TENANT",
+        "ADDRESSES",
+        "STACK",
+        "OPEN",
+        "DIALED",
+        "ACCEPTED",
+        "DENIED",
+        "IN",
+        "OUT",
+        "CAP IN",
+        "CAP OUT",
+        "PUBLISHED",
+        "SOCKET",
+    ];
+    let cap = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| bytes(rate) + "/s");
+    let row = |one: &TenantView| {
+        vec![
+            one.name.clone(),
+            one.addresses.join(","),
+            one.stack.clone(),
+            one.connections.to_string(),
+            one.dialed.to_string(),
+            one.accepted.to_string(),
+            one.denied.to_string(),
+            bytes(one.bytes_in),
+            bytes(one.bytes_out),
+            cap(one.rate_in),
+            cap(one.rate_out),
+            or_hyphen(&one.publish.join(",")),
+            one.socket.clone(),
+        ]
+    };
+    table(&head, tenants.iter().map(row).collect())
+}
+
+/// The program with what makes it the tenant's, and its environment.
+fn prepare(
+    asking: &Asking,
+    program: &TenantProgram,
+) -> Result<(Vec<OsString>, Environment), String> {
+    let library = library::find().map_err(|error| error.to_string())?;
+    let socket = socket_of(asking, &program.tenant)?;
+    let words = &program.program;
+    if let Some(place) = container_options(words) {
+        let folder = socket.parent().unwrap_or(Path::new("/"));
+        let mut words = words.clone();
+        words.splice(
+            place..place,
+            options(folder, &socket, &library, words.clone()),
+        );
+        return Ok((words, std::env::vars_os().collect()));
+    }
+    let mut environment: Environment = std::env::vars_os().collect();
+    run::preload(&mut environment, &library);
+    run::set(&mut environment, SOCKET_VARIABLE, socket.into_os_string());
+    Ok((words.clone(), environment))
+}
+
+/// Where the tenant's programs attach: as the daemon says, or where only its user may ask that, at the usual place.
+fn socket_of(asking: &Asking, name: &str) -> Result<PathBuf, String> {
+    let socket = match fetch(asking) {
+        Ok(tenants) => match tenants.iter().find(|one| one.name == name) {
+            Some(found) => PathBuf::from(&found.socket),
+            None => {
+                let names: Vec<&str> = tenants.iter().map(|one| one.name.as_str()).collect();
+                return Err(match names[..] {
+                    [] => NONE.to_owned(),
+                    _ => format!(
+                        "there is no tenant {name:?}; there are {}",
+                        names.join(", ")
+                    ),
+                });
+            }
+        },
+        Err(_) => {
+            let daemon =
+                socket_path(asking.socket.as_deref()).map_err(|error| error.to_string())?;
+            let folder = daemon.parent().unwrap_or(Path::new("/"));
+            folder.join("tenants").join(name).join("nc.sock")
+        }
+    };
+    match socket.try_exists() {
+        Ok(true) => Ok(socket),
+        _ => Err(format!(
+            "nothing serves tenant {name:?} at {}: is the daemon running, with [[tenants]] in its configuration?",
+            socket.display()
+        )),
+    }
+}
+
+/// Where options of a command that makes a container go: behind its `run` or `create`. `None` for other commands.
+fn container_options(words: &[OsString]) -> Option<usize> {
+    let maker = Path::new(words.first()?).file_name()?.to_str()?;
+    if !CONTAINER_MAKERS.contains(&maker) {
+        return None;
+    }
+    let makes = |word: &OsString| word == "run" || word == "create";
+    words.iter().position(makes).map(|place| place + 1)
+}
+
+/// The options that make a container the tenant's.
+fn options(folder: &Path, socket: &Path, library: &Path, words: Vec<OsString>) -> Vec<OsString> {
+    let joined = |parts: &[&OsStr]| {
+        parts.iter().fold(OsString::new(), |mut all, part| {
+            all.push(part);
+            all
+        })
+    };
+    let (folder, library) = (folder.as_os_str(), library.as_os_str());
+    let mut options = vec![
+        joined(&["--volume=".as_ref(), folder, ":".as_ref(), folder]),
+        joined(&[
+            "--volume=".as_ref(),
+            library,
+            ":".as_ref(),
+            library,
+            ":ro".as_ref(),
+        ]),
+        joined(&["--env=LD_PRELOAD=".as_ref(), library]),
+        joined(&[
+            "--env=".as_ref(),
+            SOCKET_VARIABLE.as_ref(),
+            "=".as_ref(),
+            socket.as_os_str(),
+        ]),
+    ];
+    let says_network = |word: &OsString| {
+        let word = word.as_encoded_bytes();
+        word.starts_with(b"--network") || word.starts_with(b"--net")
+    };
+    if !words.iter().any(says_network) {
+        options.push("--network=none".into());
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn options_go_behind_what_makes_the_container() {
+        let place = |line| container_options(&words(line));
+        assert_eq!(place("podman run -d image"), Some(2));
+        assert_eq!(
+            place("/usr/bin/docker --log-level warn create image"),
+            Some(4)
+        );
+        assert_eq!(place("podman ps"), None);
+        assert_eq!(place("unshare -n run"), None);
+    }
+
+    #[test]
+    fn a_container_gets_the_folder_the_library_and_no_network() {
+        let given = |line| {
+            let (folder, socket) = (Path::new("/run/t"), Path::new("/run/t/nc.sock"));
+            let all = options(folder, socket, Path::new("/usr/lib/l.so"), words(line));
+            all.iter()
+                .map(|one| one.to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let all = [
+            "--volume=/run/t:/run/t",
+            "--volume=/usr/lib/l.so:/usr/lib/l.so:ro",
+            "--env=LD_PRELOAD=/usr/lib/l.so",
+            "--env=NETCHANNEL_SOCKET=/run/t/nc.sock",
+            "--network=none",
+        ];
+        assert_eq!(given("podman run image"), all);
+        assert_eq!(given("podman run --network=none image"), all[..4]);
+        assert_eq!(given("podman run --net host image"), all[..4]);
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_tenant() {
+        let view = TenantView {
+            name: "web".to_owned(),
+            addresses: vec!["10.88.0.2".to_owned()],
+            stack: "kernel".to_owned(),
+            rate_out: Some(1 << 20),
+            bytes_in: 5,
+            ..TenantView::default()
+        };
+        let text = shown(&[view]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines[1].starts_with("web") && lines[1].contains("1.0 MiB/s"),
+            "{text}"
+        );
+    }
+}
