@@ -1,5 +1,5 @@
-//! The control socket: one JSON line in, one JSON line out, then the connection ends. A long line is written as it is found, and no
-//! faster than it is read.
+//! The control socket. A connection carries one JSON line in and one JSON line out. A long answer is written as it is
+//! found, and no faster than it is read.
 
 use crate::answering::Answering;
 use crate::outgoing::{Outgoing, Sent};
@@ -10,11 +10,11 @@ use rustix::net::RecvFlags;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Commands served at once.
+/// The limit of commands served at once.
 const MOST_COMMANDS: usize = 256;
-/// Those of one user.
+/// The limit of one user.
 const MOST_OF_USER: usize = 16;
-/// How long a command may take to ask, and to read its answer without any progress.
+/// How long a command may take to send its request, and to read its answer without any progress.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One connection of a command.
@@ -22,27 +22,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Command {
     /// The connection.
     pub socket: OwnedFd,
-    /// User that asks.
+    /// The user of the command.
     pub user: u32,
     request: Vec<u8>,
     answer: Outgoing,
-    /// What comes behind, while it is being found.
+    /// The rest of the answer, while it is being found.
     more: Option<Box<Answering>>,
-    /// The daemon's loop has it on its list of answers to go on with.
+    /// The command is in the daemon's list of answers to continue.
     pub is_listed: bool,
     deadline: Instant,
 }
 
-/// What is to be done with a connection.
+/// The next step of a connection.
 #[derive(Debug)]
 pub enum Step {
     /// Wait for more of the request.
     AwaitRequest,
-    /// Answer this.
+    /// Answer this request.
     Answer(Request),
     /// Wait for room for the rest of the answer.
     AwaitRoom,
-    /// Go on with the answer.
+    /// Continue the answer.
     GoOn,
     /// Close it.
     Close,
@@ -69,7 +69,7 @@ impl Session for Command {
 }
 
 impl Commands {
-    /// Takes a connection.
+    /// Adds a connection.
     pub fn open(&mut self, socket: OwnedFd, user: u32, now: Instant) -> u32 {
         self.add(Command {
             socket,
@@ -84,9 +84,9 @@ impl Commands {
 }
 
 impl Command {
-    /// Reads what came.
+    /// Reads the request.
     pub fn on_readable(&mut self) -> Step {
-        // What follows a request is nobody's.
+        // Bytes after a request are ignored.
         if self.has_asked() {
             return Step::AwaitRoom;
         }
@@ -131,23 +131,23 @@ impl Command {
         self.more.is_some() || !self.answer.is_unused()
     }
 
-    /// Starts an answer that is found bit by bit; `begun` is what it begins with.
+    /// Starts an answer that is found in several turns; `begun` is its beginning.
     pub fn begin(&mut self, more: Box<Answering>, begun: Vec<u8>) {
         self.answer.set(begun);
         self.more = Some(more);
     }
 
-    /// Takes what is to be gone on with, and the bytes that were not sent yet.
+    /// Takes the rest of the answer, and the bytes that were not sent yet.
     pub fn take_more(&mut self) -> Option<(Box<Answering>, Vec<u8>)> {
         let more = self.more.take()?;
         Some((more, self.answer.take()))
     }
 
-    /// Goes on sending, where there is no more behind it to the end.
+    /// Continues to send. `more` is the rest of the answer, if it is not complete.
     pub fn put_back(&mut self, more: Option<Box<Answering>>, bytes: Vec<u8>, now: Instant) -> Step {
         self.more = more;
         self.answer.set(bytes);
-        // It was the daemon that took so long.
+        // The delay was the daemon's.
         self.deadline = now + PATIENCE;
         self.on_writable(None)
     }

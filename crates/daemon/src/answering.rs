@@ -4,40 +4,40 @@ use crate::view::{FULL, Host, Memory, Programs, Sockets};
 use netchannel_engine::region::Copies;
 use netchannel_engine::turn::Turn;
 
-/// An answer, as far as it has come. It is written as JSON as it is found.
+/// An answer that is being found. It is written as JSON step by step.
 #[derive(Debug)]
 pub enum Answering {
     /// `netchannel ss`.
     Sockets(Sockets),
-    /// `netchannel status`: its programs. What is said of the daemon follows.
+    /// `netchannel status`: the programs. The summary of the daemon follows.
     Programs(Programs),
 }
 
-/// How an answer goes on.
+/// The result of a turn.
 #[derive(Debug)]
 pub enum Progress {
-    /// In another turn.
+    /// Another turn is needed.
     Later,
-    /// With what is said of the daemon, where programs and links occupy so much.
+    /// The summary of the daemon follows, with the memory that programs and links occupy.
     Summary(Memory),
-    /// No more.
+    /// The answer is complete.
     Done,
 }
 
 impl Answering {
-    /// Begins to list sockets.
+    /// Begins a list of sockets.
     pub fn sockets(host: &Host<'_>, only: Option<u32>, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(br#"{"sockets":"#);
         Self::Sockets(Sockets::new(host, only, out))
     }
 
-    /// Begins to list programs.
+    /// Begins a list of programs.
     pub fn programs(host: &Host<'_>, only: Option<u32>, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(br#"{"status":{"programs":"#);
         Self::Programs(Programs::new(host, only, out))
     }
 
-    /// Goes on for a turn, as far as whoever asked has room for.
+    /// Continues for a turn, as far as there is room for output.
     pub fn run_turn(
         &mut self,
         host: &Host<'_>,

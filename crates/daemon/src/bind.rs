@@ -10,19 +10,19 @@ use rustix::process::Uid;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// What is bound. The files go when it is dropped.
+/// The bound sockets. Their files are removed when this is dropped.
 #[derive(Debug)]
 pub struct Bound {
-    /// Where programs attach.
+    /// The socket to which programs attach.
     pub attach: OwnedFd,
-    /// Where commands ask.
+    /// The socket of commands.
     pub control: OwnedFd,
     path: PathBuf,
     _lock: OwnedFd,
 }
 
 impl Bound {
-    /// Takes the lock, clears away what a killed daemon left, and binds both sockets.
+    /// Takes the lock, removes the files of a killed daemon, and binds both sockets.
     ///
     /// # Errors
     /// [`ServeError::AlreadyServed`] where another daemon holds the lock.
@@ -36,7 +36,7 @@ impl Bound {
         let lock = lock(&path::lock_file(attach))
             .map_err(fail)?
             .ok_or_else(|| ServeError::AlreadyServed(attach.to_owned()))?;
-        // Under the lock whatever lies there belongs to nobody any more.
+        // The daemon that left these files has ended, since it does not hold the lock.
         for stale in [attach, &control] {
             remove_socket(stale).map_err(fail)?;
         }
@@ -65,7 +65,7 @@ impl Drop for Bound {
     }
 }
 
-/// Locks the file, and makes sure that it is still the one at its path: who ends removes it.
+/// Locks the file, and checks that it is still the one at its path, since a daemon that ends removes it.
 fn lock(file: &Path) -> Result<Option<OwnedFd>, Errno> {
     loop {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -86,7 +86,7 @@ fn lock(file: &Path) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-/// Removes a socket, but never a file of another kind that somebody named by mistake.
+/// Removes a socket, but never a file of another kind that was named by mistake.
 fn remove_socket(file: &Path) -> Result<(), Errno> {
     match rustix::fs::statat(CWD, file, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket() => {

@@ -1,4 +1,4 @@
-//! The configuration that holds, and how another comes to hold.
+//! The present configuration, and its change.
 
 use netchannel_configuration::{Change, Configuration, Problems};
 use netchannel_control::hosts::{ChannelCount, Hosts, NO_PEERS, Peer, Policy, SchedulerView};
@@ -6,16 +6,16 @@ use netchannel_scheduler::registry::Kind;
 use netchannel_scheduler::{Registry, Settings};
 use std::sync::Arc;
 
-/// The configuration that holds, and what was set since.
+/// The present configuration, and settings that commands have changed.
 #[derive(Clone, Debug)]
 pub struct Configured {
     current: Arc<Configuration>,
-    /// What the file says of policies.
+    /// The policies in the file.
     file_policies: Settings,
 }
 
 impl Configured {
-    /// A configuration as it was read.
+    /// A configuration that was just read.
     #[must_use]
     pub fn new(configuration: Configuration) -> Self {
         Self {
@@ -24,26 +24,26 @@ impl Configured {
         }
     }
 
-    /// What holds.
+    /// The present configuration.
     #[must_use]
     pub const fn current(&self) -> &Arc<Configuration> {
         &self.current
     }
 
-    /// Reads the file again. What it would change is told; nothing has changed yet.
+    /// Reads the file again. Returns what it would change; nothing has changed yet.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All mistakes in the file.
     pub fn read_again(&self) -> Result<(Self, Vec<Change>), Problems> {
         let read = Configuration::load(&self.current.file)?;
         let changes = self.current.changes_to(&read);
         Ok((Self::new(read), changes))
     }
 
-    /// The same with another policy.
+    /// A copy with another policy.
     ///
     /// # Errors
-    /// One sentence: there is none such, or it contradicts what a peer's section says.
+    /// One sentence: the policy does not exist, or contradicts a peer's section.
     pub fn with_policy(&self, text: &str) -> Result<Self, String> {
         let setting = Registry::builtin()
             .parse(text)
@@ -54,7 +54,7 @@ impl Configured {
         })
     }
 
-    /// What it says by itself of all that is shown.
+    /// Adds the part of the configuration to a view of other hosts.
     pub fn show(&self, hosts: &mut Hosts) {
         let configuration = &self.current;
         hosts.configuration = Some(configuration.file.display().to_string());
@@ -92,12 +92,12 @@ impl Configured {
     }
 }
 
-/// What every command about other hosts is told by a daemon that has no configuration.
+/// The answer to commands about other hosts of a daemon without a configuration.
 pub fn refusal() -> String {
     format!("{NO_PEERS} (the daemon was started without --config)")
 }
 
-/// The policies alone.
+/// The policies only.
 #[must_use]
 pub fn scheduler(configured: &Configured) -> SchedulerView {
     SchedulerView {

@@ -1,12 +1,12 @@
-//! The copy policy, as programs are told of it: the library asks nobody.
+//! The copy policy in the directory, where programs read it.
 
 use netchannel_abi::copying::Rules;
 use netchannel_scheduler::copy::CopyParameters;
 use netchannel_scheduler::registry::Kind;
 use netchannel_scheduler::{Registry, Settings};
 
-/// What the directory says of a policy. Where nothing is to be split there are no workers, and how a program splits that was
-/// given some by `netchannel run` is as by default.
+/// The directory's words for a policy. Where nothing is to be split there are no workers. A program that got workers
+/// from `netchannel run` then splits by the defaults.
 #[must_use]
 pub fn rules(settings: &Settings) -> Rules {
     let said = Registry::builtin().copy_parameters(settings.get(Kind::Copy));

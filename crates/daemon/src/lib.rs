@@ -1,8 +1,8 @@
-//! The daemon: the loop, on top of CoreEngine and the stack modules. It has the sockets that programs and commands connect to, the
-//! configuration, metrics, and the one clock.
+//! The daemon: the loop, on top of CoreEngine and the stack modules. It owns the sockets to which programs and commands
+//! connect, the configuration, the metrics, and the only clock.
 //!
-//! Never: policy of a scheduler, looking at a byte of a connection, blocking on anybody's socket, trusting a word that a program wrote, or
-//! waking up without an event.
+//! Never: decides a policy of the scheduler, looks at a byte of a connection, blocks on a socket, trusts a word that a
+//! program wrote, or wakes up without an event.
 //!
 //! ```text
 //!  program --request--> server --> CoreEngine <--> stack modules: local, channels

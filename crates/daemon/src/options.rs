@@ -1,4 +1,4 @@
-//! How a daemon is started, and why it may not be.
+//! The options of a daemon, and the reasons why it can not serve.
 
 use netchannel_configuration::{Configuration, Tenant};
 use netchannel_control::path::PathError;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a daemon is told.
+/// The options of a daemon.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Path of the attach socket.
@@ -18,24 +18,24 @@ pub struct Options {
     pub idle_exit: Option<Duration>,
     /// Quotas and sizes.
     pub limits: Limits,
-    /// Version to tell in answers.
+    /// The version that answers state.
     pub version: String,
-    /// Lead connections between programs of this host through the daemon too.
+    /// Also relay connections between programs of this host through the daemon.
     pub relay_local: bool,
-    /// Other hosts; without it there are none.
+    /// The configuration of other hosts. Without it there are none.
     pub configuration: Option<Configuration>,
     /// The tenant that is served, where this is not the daemon of the host's own programs.
     pub tenant: Option<Arc<Tenant>>,
 }
 
-/// Why a daemon does not serve, or ended.
+/// Why a daemon can not serve, or has ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Another daemon serves there.
+    /// Another daemon serves at this path.
     #[error("another daemon serves at {0}; use it, or choose another path with --socket PATH")]
     AlreadyServed(PathBuf),
-    /// The folder is unusable.
+    /// The directory is unusable.
     #[error(transparent)]
     Path(#[from] PathError),
     /// A socket path has at most 107 bytes.
@@ -44,7 +44,7 @@ pub enum ServeError {
     /// The sockets or the lock could not be made.
     #[error("cannot serve at {0} ({1}); choose another path with --socket PATH")]
     Bind(PathBuf, Errno),
-    /// Shared memory can not be had.
+    /// Shared memory can not be created.
     #[error(
         "cannot make shared memory ({0}); `netchannel doctor` says what this host lacks for it"
     )]
@@ -52,13 +52,13 @@ pub enum ServeError {
     /// A tenant's thread was started without one.
     #[error("no tenant is named")]
     NoTenant,
-    /// Both want to be the other end of programs' links.
+    /// Both would be the other end of programs' links.
     #[error("other hosts and --relay exclude each other; leave --relay or --config out")]
     RelayAndHosts,
-    /// What is needed for other hosts can not be had.
+    /// The peers can not start.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// Metrics can not be served where the configuration says.
+    /// Metrics can not be served at the configured address.
     #[error("{0}")]
     Metrics(String),
     /// Waiting for events failed.

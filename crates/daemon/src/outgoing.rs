@@ -1,4 +1,4 @@
-//! An answer on its way over a socket that takes as much as it has room for.
+//! An answer that is sent over a socket as far as it has room.
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -11,24 +11,24 @@ pub struct Outgoing {
     sent: usize,
 }
 
-/// What became of sending.
+/// The result of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// All that there is was sent.
+    /// All present bytes were sent.
     All,
     /// The socket has no room for the rest.
     Part,
-    /// Nobody reads it any more.
+    /// The connection is lost.
     Lost,
 }
 
 impl Outgoing {
-    /// Whether there never was anything to send.
+    /// Whether there was never anything to send.
     pub const fn is_unused(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// These bytes are to be sent, and no others.
+    /// Replaces the bytes to be sent.
     pub fn set(&mut self, bytes: Vec<u8>) {
         (self.bytes, self.sent) = (bytes, 0);
     }
@@ -41,7 +41,7 @@ impl Outgoing {
         bytes
     }
 
-    /// Sends what fits. Also tells whether anything was sent.
+    /// Sends what fits. Also returns whether any bytes were sent.
     pub fn send(&mut self, socket: &OwnedFd) -> (Sent, bool) {
         let mut moved = false;
         loop {

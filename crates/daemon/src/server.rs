@@ -1,4 +1,4 @@
-//! The loop: one thread that sleeps until something happens, and knows the time.
+//! The loop: one thread that sleeps until an event occurs, and reads the clock.
 
 use crate::admin::Commands;
 use crate::bind::Bound;
@@ -42,7 +42,7 @@ mod users;
 
 use answers::Work;
 
-/// Connections of one kind that are taken in one pass.
+/// Connections of one kind that are accepted in one pass.
 const BATCH: usize = 32;
 
 /// A daemon that is bound and ready to serve.
@@ -53,7 +53,7 @@ pub struct Daemon {
     watch: Watch,
     bound: Bound,
     commands: Commands,
-    /// Answers that take longer, and room for what they look at.
+    /// Answers that take several turns, and buffers for their copies.
     works: VecDeque<Work>,
     copies: Copies,
     faults: Faults,
@@ -61,9 +61,9 @@ pub struct Daemon {
     stop: (UnixStream, UnixStream),
     reload: (UnixStream, UnixStream),
     configured: Option<Configured>,
-    /// Policies where nothing is configured: of these the one for copies counts.
+    /// The policies where there is no configuration. Only the copy policy is used then.
     unconfigured: Settings,
-    /// The stack modules, as CoreEngine numbers them.
+    /// The stack modules, in the order of their ids.
     stacks: Vec<Box<dyn Stack>>,
     ids: Vec<StackId>,
     /// Served beside the host's own programs, each by a CoreEngine of its own.
@@ -78,18 +78,18 @@ pub struct Daemon {
     ending: bool,
 }
 
-/// Makes a daemon end in good order, from anywhere.
+/// Ends a daemon in good order, from any thread.
 #[derive(Debug)]
 pub struct Stopper(UnixStream);
 
 impl Stopper {
-    /// Asks for the end.
+    /// Requests the end.
     pub fn stop(&self) {
-        // A full socket means that it was asked already.
+        // A full socket means that the end was requested already.
         let _ = rustix::net::send(&self.0, b"s", rustix::net::SendFlags::DONTWAIT);
     }
 
-    /// The descriptor into which one byte asks for the end, for signal handlers.
+    /// The descriptor into which one byte requests the end, for signal handlers.
     #[must_use]
     pub fn into_inner(self) -> UnixStream {
         self.0
@@ -97,7 +97,7 @@ impl Stopper {
 }
 
 impl Daemon {
-    /// Takes the path and makes everything ready, so that whoever connects from now on is served.
+    /// Takes the path and prepares everything: from now on connecting programs wait in the backlog.
     ///
     /// # Errors
     /// Why it can not serve.
@@ -105,7 +105,7 @@ impl Daemon {
         Self::bind_with(options, |_| Vec::new())
     }
 
-    /// The same, with other stack modules beside those of the options. They are told which ports programs may name.
+    /// As [`Self::bind`], with further stack modules besides those of the options. They get the owners of ports.
     ///
     /// # Errors
     /// Why it can not serve.
@@ -141,7 +141,7 @@ impl Daemon {
         }
         let ids: Vec<StackId> = stacks.iter().map(|one| core.add_stack(&**one)).collect();
         let (stop, reload) = (pair()?, pair()?);
-        // Read by nobody who would wait for it.
+        // It is read without waiting.
         let plain = reload.0.set_nonblocking(true);
         plain.map_err(|error| ServeError::Events(packet::errno(&error)))?;
         // The addresses of a tenant are those of its table.
@@ -213,7 +213,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Something with which to end it.
+    /// A handle that ends the daemon.
     ///
     /// # Errors
     /// When no descriptor is left.
@@ -223,7 +223,7 @@ impl Daemon {
         Ok(Stopper(end))
     }
 
-    /// Something of which a byte makes it read its configuration again.
+    /// A socket on which a byte makes the daemon read its configuration again.
     ///
     /// # Errors
     /// When no descriptor is left.
@@ -232,7 +232,7 @@ impl Daemon {
         end.map_err(|error| ServeError::Events(packet::errno(&error)))
     }
 
-    /// Serves until it is told to end, or has been idle long enough.
+    /// Serves until it is told to end, or was idle for long enough.
     ///
     /// # Errors
     /// When waiting for events fails.
@@ -242,7 +242,7 @@ impl Daemon {
             if self.ending {
                 break;
             }
-            // Answers that take longer go on in turns, and what happens comes first.
+            // Answers that take several turns continue, but events come first.
             let patience = if self.works.is_empty() {
                 patience
             } else {
@@ -262,7 +262,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Drops what is overdue, and tells how long to sleep: for ever where nothing has a deadline.
+    /// Handles what is overdue, and returns how long to sleep: without a limit where nothing has a deadline.
     fn patience(&mut self, now: Instant) -> Option<Duration> {
         for number in self.half_open.overdue(now) {
             self.detach(number, Some("a connection that never attached"));
@@ -301,7 +301,7 @@ impl Daemon {
         .map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1))
     }
 
-    /// Gives each stack module its turn; gives when one wants the next.
+    /// Gives each stack module its turn. Returns the time of the next turn.
     fn run_stacks(&mut self, now: Instant) -> Option<Instant> {
         let news = self.core.take_changes();
         let mut next = None;
@@ -362,8 +362,8 @@ impl Daemon {
     }
 }
 
-/// Takes a connection. Without a free descriptor the connection is taken with the spare one and
-/// closed: left in the queue it would wake the daemon for ever.
+/// Accepts a connection. Without a free descriptor the connection is accepted with the spare one and closed: left in
+/// the backlog it would wake the daemon again and again.
 fn accept(listener: impl AsFd, spare: &mut Spare) -> Option<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     loop {
@@ -386,7 +386,7 @@ fn accept(listener: impl AsFd, spare: &mut Spare) -> Option<OwnedFd> {
     }
 }
 
-/// The descriptor that [`accept`] gives up, and how often it had to.
+/// The spare descriptor of [`accept`], and how often it was used.
 #[derive(Debug)]
 struct Spare {
     descriptor: Option<OwnedFd>,
@@ -397,14 +397,15 @@ fn spare_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 
-/// The user and process that made a connection. What a program may do is decided by who sent a message ([`netchannel_service::packet::Sender`]).
+/// The user and process that made a connection. Permissions depend on the sender of each message instead
+/// ([`netchannel_service::packet::Sender`]).
 fn peer_credentials(socket: impl AsFd) -> Option<(u32, u32)> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     let process = peer.pid.as_raw_nonzero().get().unsigned_abs();
     Some((peer.uid.as_raw(), process))
 }
 
-/// Every link and every program costs descriptors.
+/// Raises the limit, since every link and every program needs descriptors.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

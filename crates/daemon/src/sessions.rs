@@ -1,22 +1,22 @@
-//! Short connections that others make: a bounded number, each with a deadline.
+//! Short connections of other processes: a bounded number, each with a deadline.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 /// One connection.
 pub trait Session {
-    /// How many there are at once.
+    /// The limit of all users.
     const MOST: usize;
-    /// How many of one user.
+    /// The limit of one user.
     const MOST_OF_USER: usize;
 
-    /// Whose it is.
+    /// The user.
     fn user(&self) -> u32;
 
-    /// When it is closed, unless it gets on.
+    /// When it is closed without progress.
     fn deadline(&self) -> Instant;
 
-    /// Whether it has asked, and the answer is still being found.
+    /// Whether its answer is still being found.
     fn is_being_answered(&self) -> bool;
 }
 
@@ -37,8 +37,8 @@ impl<V> Default for Sessions<V> {
 }
 
 impl<V: Session> Sessions<V> {
-    /// Takes a connection. Where there are too many, of its user or of all, the one that has lingered longest goes, of that user or of
-    /// who has most: whoever holds them half open must not lock the others out.
+    /// Adds a connection. Where there are too many, of its user or of all, the oldest one is closed, of that user or of
+    /// the user with the most. So a user who holds connections open does not lock the others out.
     pub fn add(&mut self, session: V) -> u32 {
         let counts = self.counts();
         let of_user = counts.get(&session.user()).copied().unwrap_or(0);
@@ -74,17 +74,17 @@ impl<V: Session> Sessions<V> {
         counts
     }
 
-    /// Whether there are as many as there may be, and all wait for an answer that is still being found.
+    /// Whether the limit is reached, and all connections wait for an answer that is still being found.
     pub fn are_all_waiting(&self) -> bool {
         self.open.len() >= V::MOST && self.open.values().all(V::is_being_answered)
     }
 
-    /// The numbers of all.
+    /// The numbers of all connections.
     pub fn numbers(&self) -> Vec<u32> {
         self.open.keys().copied().collect()
     }
 
-    /// How many there are.
+    /// The number of connections.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.open.len()
@@ -100,7 +100,8 @@ impl<V: Session> Sessions<V> {
         self.open.remove(&number);
     }
 
-    /// Closes those that took too long, but none that waits for us. Returns when to come again.
+    /// Closes connections that are overdue, except those whose answer is still being found. Returns the time of the
+    /// next call.
     pub fn expire(&mut self, now: Instant) -> Option<Instant> {
         self.open
             .retain(|_, one| one.is_being_answered() || one.deadline() > now);
@@ -146,7 +147,7 @@ mod tests {
         assert!(guests.get(honest).is_some());
         assert!(guests.get(waiting).is_some(), "it has asked");
         assert!(guests.get(first).is_none());
-        // Several users together do not drive out who has few either.
+        // Several users together do not drive out a user with few connections either.
         for user in 3..20 {
             guests.add(Guest(user, now + Duration::from_secs(1), false));
             guests.add(Guest(2, now + Duration::from_secs(1), false));

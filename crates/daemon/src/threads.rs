@@ -1,9 +1,9 @@
-//! The threads of this process, and the processor time each took: the kernel counts it, so that nobody else has to.
+//! The threads of this process, and the processor time of each, as the kernel counts it.
 
 use netchannel_control::hosts::Hosts;
 use std::path::Path;
 
-/// Adds every thread, by its name.
+/// Adds every thread under its name.
 pub fn show(hosts: &mut Hosts) {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return;
@@ -20,7 +20,7 @@ pub fn show(hosts: &mut Hosts) {
 fn read(task: &Path) -> Option<(u32, String, u64)> {
     let thread = task.file_name()?.to_str()?.parse().ok()?;
     let name = std::fs::read_to_string(task.join("comm")).ok()?;
-    // Time on a processor, time waiting for one, and how often.
+    // The time on a processor, the time waiting for one, and the number of time slices.
     let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
     let nanoseconds = times.split_whitespace().next()?.parse().ok()?;
     Some((thread, name.trim_end().to_owned(), nanoseconds))

@@ -1,4 +1,4 @@
-//! epoll, and what an event is about.
+//! The epoll set of the loop, and the subjects of its events.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -7,31 +7,31 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Events taken at once: those of all programs, so that each user has his turn in every pass.
+/// Events taken at once: those of all programs, so that each user has a turn in every pass.
 const MOST_EVENTS: usize = 4096;
 
-/// What a descriptor is watched for.
+/// The subject of a watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Programs connect.
+    /// A program connects.
     Attach,
-    /// Commands connect.
+    /// A command connects.
     Control,
-    /// Somebody wants the daemon to end.
+    /// The daemon must end.
     Stop,
-    /// Somebody wants the configuration to be read again.
+    /// The configuration must be read again.
     Reload,
-    /// The host's addresses change.
+    /// The host's addresses have changed.
     Addresses,
     /// One of the doorbells of a stack module.
     Stack(usize, usize),
-    /// Somebody connects to fetch metrics.
+    /// A client connects to fetch metrics.
     Metrics,
-    /// A program says something or hangs up.
+    /// A program sends a message or hangs up.
     Program(u32),
-    /// A command says something or can take more.
+    /// A command sends its request or can take more.
     Command(u32),
-    /// Who fetches metrics says something or can take more.
+    /// A client of metrics sends its request or can take more.
     Fetch(u32),
 }
 
@@ -69,12 +69,12 @@ impl Subject {
     }
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchEvent {
-    /// To whom.
+    /// Its subject.
     pub subject: Subject,
-    /// There is something to read, or an end.
+    /// There is something to read, or a hang-up.
     pub readable: bool,
     /// There is room to write.
     pub writable: bool,
@@ -106,7 +106,7 @@ impl Watch {
         epoll::add(&self.descriptor, descriptor, data, EventFlags::IN)
     }
 
-    /// Watches a descriptor for room to write instead.
+    /// Watches a descriptor for room to write instead of reading.
     ///
     /// # Errors
     /// The errno of `epoll_ctl`.
@@ -115,13 +115,13 @@ impl Watch {
         epoll::modify(&self.descriptor, descriptor, data, EventFlags::OUT)
     }
 
-    /// Stops watching a descriptor of which duplicates may stay open elsewhere.
+    /// Stops watching a descriptor whose duplicates may stay open in other processes.
     pub fn remove(&self, descriptor: impl AsFd) {
         // It may never have been added.
         let _ = epoll::delete(&self.descriptor, descriptor);
     }
 
-    /// Sleeps until something happens or `patience` is over.
+    /// Sleeps until an event occurs or `patience` is over.
     ///
     /// # Errors
     /// The errno of `epoll_wait`.

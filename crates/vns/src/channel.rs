@@ -1,8 +1,10 @@
-//! Which channels something was sent on.
+//! Channels, and the state of control frames on them.
 
-/// The engine's number for a channel to the peer. It may be given again once its loss was told to every socket of the peer.
+/// The engine's number for a channel to the peer. It may be used again once the loss of the channel was reported to
+/// every socket of the peer.
 ///
-/// Sets of channels are kept modulo 64: with more than 64 channels to one peer, a loss makes sockets repeat more than they must.
+/// Sets of channels are stored modulo 64: with more than 64 channels to one peer, a loss makes sockets repeat more than
+/// necessary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 
@@ -30,51 +32,51 @@ impl Channels {
     }
 }
 
-/// A control frame that has to reach the peer: due, on its way, or settled.
+/// The state of a control frame that has to reach the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// Nothing to say yet.
+pub(crate) enum ControlFrame {
+    /// Nothing to send yet.
     #[default]
-    Quiet,
+    Idle,
     /// To be sent; `again` if a copy may have arrived already.
     Due { again: bool },
-    /// Committed to a channel.
+    /// Sent on a channel.
     Sent(ChannelId),
-    /// The peer has shown that it knows.
-    Settled,
+    /// The peer has shown that it received the frame.
+    Acknowledged,
 }
 
-impl Notice {
+impl ControlFrame {
     pub(crate) const fn is_due(self) -> bool {
         matches!(self, Self::Due { .. })
     }
 
-    /// Whether a copy was ever sent, so that the peer may know.
+    /// Whether a copy was ever sent, so that the peer may have received it.
     pub(crate) const fn was_sent(self) -> bool {
         matches!(
             self,
-            Self::Sent(_) | Self::Settled | Self::Due { again: true }
+            Self::Sent(_) | Self::Acknowledged | Self::Due { again: true }
         )
     }
 
-    /// Wants it sent (again).
-    pub(crate) const fn raise(&mut self) {
+    /// Schedules the frame, also if it was sent before.
+    pub(crate) const fn schedule(&mut self) {
         *self = Self::Due {
             again: self.was_sent(),
         };
     }
 
     pub(crate) const fn sent(&mut self, channel: ChannelId) {
-        if !matches!(self, Self::Settled) {
+        if !matches!(self, Self::Acknowledged) {
             *self = Self::Sent(channel);
         }
     }
 
-    pub(crate) const fn settle(&mut self) {
-        *self = Self::Settled;
+    pub(crate) const fn acknowledge(&mut self) {
+        *self = Self::Acknowledged;
     }
 
-    /// Says it again if its channel took it along.
+    /// Schedules the frame again if its channel is lost with it.
     pub(crate) fn on_channel_lost(&mut self, channel: ChannelId) {
         if *self == Self::Sent(channel) {
             *self = Self::Due { again: true };

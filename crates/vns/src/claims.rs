@@ -1,23 +1,25 @@
-//! Places of a ring that workers write to or read from at this moment.
+//! Places of a ring to which workers write, or from which they read, at this moment.
 //!
-//! **Claims.** A worker learns where bytes belong under the lock and writes them outside of it, perhaps slowly. Meanwhile the same bytes may come
-//! by another channel, be read by the program, and their place in the ring be given to later bytes, which the slow worker would then
-//! overwrite. So the window does not open beyond what leaves every claimed place alone.
+//! **Claims.** A worker learns under the lock where bytes belong, and writes them outside of it, perhaps slowly.
+//! Meanwhile the same bytes may come over another channel and be read by the program. Their place in the ring may then
+//! belong to later bytes, which the slow worker would overwrite. So the window does not open so far that a claimed
+//! place could be used again.
 //!
-//! **Holds.** A worker commits bytes to a channel under the lock and takes them from the ring outside of it, perhaps late. Meanwhile
-//! a copy on another channel may be acknowledged, and the program write others in their place. So bytes are not given back to the
-//! program before every hold on them, or on bytes before them, is released.
+//! **Holds.** A worker assigns bytes to a channel under the lock and takes them from the ring outside of it, perhaps
+//! late. Meanwhile a copy on another channel may be acknowledged, and the program may write other bytes in their place.
+//! So bytes are not returned to the program before every hold on them, or on bytes before them, is released.
 
-/// Places that can be claimed, and held, at one time; a segment beyond that is dropped.
+/// The limit of places that are claimed at one time, and of those that are held. A segment beyond it is dropped.
 pub const MOST_CLAIMS: usize = 64;
 
-/// The right to write to a place. Ends with [`crate::VirtualSocket::finish`]; one that is lost keeps the window from opening.
+/// The right to write to a place. It ends with [`crate::VirtualSocket::finish`]. A claim that is lost keeps the window
+/// from opening.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Claim(usize);
 
-/// The right to read what was sent and may be acknowledged meanwhile. Ends with [`crate::VirtualSocket::release`]; one that is lost
-/// keeps the program's ring from being used again.
+/// The right to read sent bytes that may be acknowledged meanwhile. It ends with [`crate::VirtualSocket::release`]. A
+/// hold that is lost keeps the program's ring from being used again.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Hold(pub(crate) Claim);
@@ -28,7 +30,7 @@ struct Place {
     end: u64,
 }
 
-/// A place that is not claimed.
+/// A place without a claim.
 const FREE: Place = Place {
     start: u64::MAX,
     end: u64::MAX,
@@ -41,7 +43,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Claims `[start, end)`, unless too many are held.
+    /// Claims `[start, end)`, unless too many places are claimed.
     pub(crate) fn take(&mut self, start: u64, end: u64) -> Option<Claim> {
         let place = Place { start, end };
         let free = self.places.iter().position(|place| place.start == u64::MAX);
@@ -60,7 +62,7 @@ impl Claims {
         Some(Claim(index))
     }
 
-    /// What of `[start, end)` lies within the claim. A beginning that was written is claimed no longer.
+    /// The part of `[start, end)` within the claim. Where the beginning of the claim was written, the claim shrinks.
     pub(crate) fn written(&mut self, claim: &Claim, start: u64, end: u64) -> Option<(u64, u64)> {
         let place = self.places.get_mut(claim.0)?;
         let (start, end) = (start.max(place.start), end.min(place.end));
@@ -68,7 +70,7 @@ impl Claims {
             return None;
         }
         if start == place.start {
-            // Never past the end: a claim stays held until it is finished.
+            // At most up to its end: a claim exists until it is finished.
             place.start = end;
         }
         Some((start, end))
@@ -83,7 +85,7 @@ impl Claims {
         }
     }
 
-    /// The lowest byte that somebody may still write.
+    /// The lowest byte that a worker may still write.
     pub(crate) fn lowest(&self) -> Option<u64> {
         if self.held == 0 {
             return None;

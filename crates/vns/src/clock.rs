@@ -1,43 +1,43 @@
-//! When something is due that no event brings: probes, time-outs, keep-alive.
+//! The timers of a connection: probes, time-outs, keep-alive.
 
 use crate::settings::{KeepAlive, Settings};
 
-/// No time.
+/// A timer that is not set.
 const NEVER: u64 = u64::MAX;
 
-/// Times of one connection. Nothing here runs: the owner asks what the time means. What is not set is [`NEVER`].
+/// The times of one connection. They trigger nothing: the owner asks what is due. A time that is not set is [`NEVER`].
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// When the connection was asked for.
+    /// When the connection was requested.
     began: u64,
-    /// When the peer was heard last.
-    heard: u64,
-    /// Since when something is pending without progress.
+    /// When the last frame of the peer came.
+    last_heard: u64,
+    /// Since when there is unacknowledged data without progress.
     pending_since: u64,
-    /// Since when the peer owes something without progress.
+    /// Since when the peer owes an answer without progress.
     awaiting_since: u64,
-    /// When the peer, which owes something, is probed next, and how often it was already.
+    /// When the peer is probed next for a missing answer, and how often it was probed.
     probe_at: u64,
     probes: u32,
-    /// Keep-alive questions since the peer was heard, and when the last was asked.
-    questions: u8,
-    asked: u64,
-    /// End of the program's lingering.
+    /// Keep-alive probes since the last frame of the peer, and when the last one was sent.
+    keep_alive_probes: u8,
+    keep_alive_sent: u64,
+    /// The end of the program's linger time.
     linger: u64,
-    /// Since when a closed program's connection waits for nothing but the peer's end.
+    /// Since when the connection of a closed program waits only for the peer's end.
     ending_since: u64,
-    /// What counts of all that.
+    /// The state that decides which times count.
     situation: Situation,
 }
 
-/// What has come due.
+/// A timer that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Probe,
-    Question,
+    KeepAlive,
     LingerOver,
-    /// The peer's end did not come to a closed program.
-    EndingOver,
+    /// The peer has not ended its direction in time, after the program has closed.
+    EndTimedOut,
     TimedOut,
 }
 
@@ -46,13 +46,13 @@ pub(crate) enum Due {
 pub(crate) struct Situation {
     /// The connection is not answered yet.
     pub(crate) opening: bool,
-    /// Something the program wrote is not acknowledged.
+    /// Something that the program wrote is not acknowledged.
     pub(crate) pending: bool,
     /// The peer owes an answer.
     pub(crate) awaits_peer: bool,
     /// The program has closed.
     pub(crate) orphan: bool,
-    /// The program has closed and the peer has all of it.
+    /// The program has closed, and the peer has acknowledged everything.
     pub(crate) ending: bool,
 }
 
@@ -60,29 +60,29 @@ impl Clock {
     pub(crate) fn new(now: u64) -> Self {
         Self {
             began: now,
-            heard: now,
+            last_heard: now,
             pending_since: NEVER,
             awaiting_since: NEVER,
             probe_at: NEVER,
             probes: 0,
-            questions: 0,
-            asked: now,
+            keep_alive_probes: 0,
+            keep_alive_sent: now,
             linger: NEVER,
             ending_since: NEVER,
             situation: Situation::default(),
         }
     }
 
-    pub(crate) const fn heard(&mut self, now: u64) {
-        self.heard = now;
-        self.questions = 0;
+    pub(crate) const fn on_peer_frame(&mut self, now: u64) {
+        self.last_heard = now;
+        self.keep_alive_probes = 0;
     }
 
     pub(crate) const fn linger_until(&mut self, at: u64) {
         self.linger = at;
     }
 
-    /// Ends the lingering; gives whether there was any.
+    /// Ends the linger time. Returns whether there was any.
     pub(crate) const fn end_linger(&mut self) -> bool {
         let lingered = self.linger != NEVER;
         self.linger = NEVER;
@@ -97,8 +97,8 @@ impl Clock {
         self.probes = 0;
     }
 
-    /// After any event: starts and ends what the situation asks for.
-    pub(crate) fn follow(&mut self, situation: Situation, settings: &Settings, now: u64) {
+    /// Starts and stops the times after an event, as the situation requires.
+    pub(crate) fn update(&mut self, situation: Situation, settings: &Settings, now: u64) {
         self.situation = situation;
         start_or_stop(&mut self.pending_since, situation.pending, now);
         start_or_stop(&mut self.awaiting_since, situation.awaits_peer, now);
@@ -118,41 +118,41 @@ impl Clock {
         doubled.min(settings.probe_interval_most)
     }
 
-    /// Probed: the next comes later. Gives how often, since the peer has moved.
+    /// Notes a probe, and schedules the next one. Returns the number of probes since the last progress.
     pub(crate) fn probed(&mut self, settings: &Settings, now: u64) -> u32 {
         self.probes = self.probes.saturating_add(1);
         self.probe_at = now.saturating_add(self.probe_interval(settings));
         self.probes
     }
 
-    pub(crate) const fn asked(&mut self, now: u64) {
-        self.questions = self.questions.saturating_add(1);
-        self.asked = now;
+    pub(crate) const fn on_keep_alive_sent(&mut self, now: u64) {
+        self.keep_alive_probes = self.keep_alive_probes.saturating_add(1);
+        self.keep_alive_sent = now;
     }
 
-    /// When something comes due.
+    /// The time of the next timer.
     pub(crate) fn next(&self, settings: &Settings) -> Option<u64> {
         let at = self.gives_up_at(settings).min(self.linger);
-        let at = at.min(self.ending_over_at(settings)).min(self.probe_at);
-        let at = at.min(self.question_at(settings));
+        let at = at.min(self.end_timed_out_at(settings)).min(self.probe_at);
+        let at = at.min(self.keep_alive_at(settings));
         (at != NEVER).then_some(at)
     }
 
-    /// What is due, if anything.
+    /// The timer that is due, if any.
     pub(crate) fn due(&self, settings: &Settings, now: u64) -> Option<Due> {
         [
             (self.gives_up_at(settings), Due::TimedOut),
             (self.linger, Due::LingerOver),
-            (self.ending_over_at(settings), Due::EndingOver),
+            (self.end_timed_out_at(settings), Due::EndTimedOut),
             (self.probe_at, Due::Probe),
-            (self.question_at(settings), Due::Question),
+            (self.keep_alive_at(settings), Due::KeepAlive),
         ]
         .into_iter()
         .find(|(at, _)| *at <= now && *at != NEVER)
         .map(|(_, due)| due)
     }
 
-    fn ending_over_at(&self, settings: &Settings) -> u64 {
+    fn end_timed_out_at(&self, settings: &Settings) -> u64 {
         self.ending_since.saturating_add(settings.orphan_timeout)
     }
 
@@ -165,30 +165,34 @@ impl Clock {
             patience = patience.min(settings.orphan_timeout);
         }
         let pending = self.pending_since.saturating_add(patience);
-        // Since then the peer owes something, and has said nothing.
-        let silent = self.awaiting_since.max(self.heard);
+        // The peer owes an answer since the later of these times, and was silent.
+        let silent = self.awaiting_since.max(self.last_heard);
         let silent = silent.saturating_add(settings.response_timeout);
         pending.min(silent).min(self.unanswered_at(settings))
     }
 
-    /// Who owes an answer is probed anyway.
+    /// A peer that owes an answer is probed anyway.
     fn keep_alive(&self, settings: &Settings) -> Option<KeepAlive> {
         let quiet = !self.situation.opening && !self.situation.awaits_peer;
         settings.keep_alive.filter(|_| quiet)
     }
 
-    /// When enough questions were not answered.
+    /// When enough keep-alive probes were not answered.
     fn unanswered_at(&self, settings: &Settings) -> u64 {
         match self.keep_alive(settings) {
-            Some(it) if self.questions >= it.count.max(1) => self.asked.saturating_add(it.interval),
+            Some(it) if self.keep_alive_probes >= it.count.max(1) => {
+                self.keep_alive_sent.saturating_add(it.interval)
+            }
             _ => NEVER,
         }
     }
 
-    fn question_at(&self, settings: &Settings) -> u64 {
+    fn keep_alive_at(&self, settings: &Settings) -> u64 {
         match self.keep_alive(settings) {
-            Some(it) if self.questions == 0 => self.heard.saturating_add(it.idle),
-            Some(it) if self.questions < it.count => self.asked.saturating_add(it.interval),
+            Some(it) if self.keep_alive_probes == 0 => self.last_heard.saturating_add(it.idle),
+            Some(it) if self.keep_alive_probes < it.count => {
+                self.keep_alive_sent.saturating_add(it.interval)
+            }
             _ => NEVER,
         }
     }

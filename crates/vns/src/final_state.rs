@@ -1,11 +1,11 @@
-//! What is still said for a connection that is gone.
+//! The frames that are still sent for an ended connection.
 
 use crate::types::{Reason, Transmit, Window};
 
-/// Remembered of an ended connection, in place of it, for as long as its handle is not used again (as TIME_WAIT).
+/// The remaining state of an ended connection, kept until its handle is used again (as in TIME_WAIT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalState {
-    /// It ended in order; the peer may not have heard that its Fin has come.
+    /// It ended in order. The peer may not know that its Fin was received.
     Finished {
         /// As in [`Window`].
         filled: u64,
@@ -16,7 +16,7 @@ pub enum FinalState {
     Reset(Reason),
 }
 
-/// What arrived for a connection that is gone.
+/// A frame that arrived for an ended connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// NCSYN_ACK.
@@ -35,14 +35,15 @@ pub enum Arrived {
 }
 
 impl FinalState {
-    /// What is answered, if anything. No answer is itself answered by one of the other side, so two never talk for ever.
+    /// The answer, if any. No answer of one side is answered by the other, so two sides never answer each other
+    /// endlessly.
     #[must_use]
     pub const fn answer_to(self, arrived: Arrived) -> Option<Transmit> {
         match (self, arrived) {
             (_, Arrived::Reset) | (Self::Finished { .. }, Arrived::Window { ask: false }) => None,
             (
                 Self::Finished { filled, limit },
-                // The Answer may be a repeated one that came late: a Reset would undo what ended well.
+                // The Answer may be a late repetition: a Reset would undo a connection that ended in order.
                 Arrived::Answer | Arrived::Data | Arrived::Fin | Arrived::Window { ask: true },
             ) => Some(Transmit::Window(Window {
                 filled,
@@ -55,7 +56,7 @@ impl FinalState {
         }
     }
 
-    /// What is answered for a handle of which nothing is remembered.
+    /// The answer for an unknown handle.
     #[must_use]
     pub const fn answer_for_unknown(arrived: Arrived) -> Option<Transmit> {
         Self::Reset(Reason::NoSocket).answer_to(arrived)

@@ -1,8 +1,9 @@
 //! The virtual socket between hosts: one connection of a daemon with a remote daemon, as a state machine.
 //!
-//! It decides what is sent when, where arriving bytes belong, what the peer may still send, and when it is over. It never does I/O,
-//! never reads a clock (time is an argument, in nanoseconds of any monotonic origin), never sees a payload byte, and never panics on
-//! what a peer says. Memory is bounded: [`MOST_FLIGHTS`], [`MOST_RANGES`] and [`MOST_CLAIMS`] small entries at most.
+//! It decides what is sent when, where arriving bytes belong, what the peer may still send, and when the connection
+//! ends. It never does I/O, never reads a clock (time is an argument, in nanoseconds of any monotonic origin), never
+//! sees a payload byte, and never panics because of a peer's frame. Memory is bounded: at most
+//! [`MOST_IN_FLIGHT_RANGES`], [`MOST_RANGES`] and [`MOST_CLAIMS`] small entries.
 //!
 //! ```text
 //!   program                        VirtualSocket                          channels
@@ -86,20 +87,21 @@
 //! assert_eq!(a.acknowledged(), 1000); // the program's ring may be reused
 //! ```
 //!
-//! Who takes the bytes of [`Transmit::Data`] from the ring later than under that lock, or lets the kernel do so without a copy, must
-//! [`VirtualSocket::hold`] them: a copy on another channel may be acknowledged before. Likewise a [`Claim`] keeps a place to write to.
-//! A socket with either is not finished, so its rings stay. A channel is told to be lost after its worker has stopped taking bytes.
-//! When the peer's daemon has begun anew, all sockets fail ([`VirtualSocket::fail`]) before anything is sent on its channels: the
-//! handles that they know name others now.
+//! A worker that takes the bytes of [`Transmit::Data`] from the ring after it has released the lock, or lets the kernel
+//! take them without a copy, must [`VirtualSocket::hold`] them: a copy on another channel may be acknowledged before.
+//! In the same way a [`Claim`] keeps a place to write to. A socket with either is not finished, so its rings stay. The
+//! loss of a channel is reported after its worker has stopped taking bytes. When the peer's daemon has restarted, all
+//! sockets fail ([`VirtualSocket::fail`]) before any frame is sent on its new channels: the handles that they know name
+//! other sockets now.
 //!
-//! [`HandleTable`] keeps the sockets, recognises stale handles, and remembers how ended ones ended ([`FinalState`]).
+//! [`HandleTable`] holds the sockets, detects stale handles, and keeps the [`FinalState`] of ended ones.
 #![forbid(unsafe_code)]
 
 mod channel;
 mod claims;
 mod clock;
 mod final_state;
-mod flight;
+mod in_flight;
 mod ranges;
 mod receiver;
 mod sender;
@@ -112,7 +114,7 @@ mod types;
 pub use channel::ChannelId;
 pub use claims::{Claim, Hold, MOST_CLAIMS};
 pub use final_state::{Arrived, FinalState};
-pub use flight::MOST_FLIGHTS;
+pub use in_flight::MOST_IN_FLIGHT_RANGES;
 pub use netchannel_abi::handle::Handle;
 pub use ranges::MOST_RANGES;
 pub use sender::MOST_WINDOW;

@@ -1,16 +1,17 @@
-//! Which bytes beyond the contiguous ones are placed already.
+//! The ranges of placed bytes beyond the contiguous ones.
 
-/// Runs of bytes out of order that a socket remembers. If one more comes, the furthest is forgotten; its sender sends it again.
+/// The limit of ranges out of order that a socket remembers. If another one comes, the furthest is forgotten, and its
+/// sender sends it again.
 pub const MOST_RANGES: usize = 512;
 
-/// Disjoint, not touching, ascending ranges of offsets.
+/// Ranges of offsets in ascending order, which neither overlap nor touch.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     ranges: Vec<(u64, u64)>,
 }
 
 impl Ranges {
-    /// Adds `[start, end)`; gives the range that had to be forgotten for it.
+    /// Adds `[start, end)`. Returns the range that had to be forgotten for it.
     pub(crate) fn insert(&mut self, start: u64, end: u64) -> Option<(u64, u64)> {
         let first = self.ranges.partition_point(|range| range.1 < start);
         let behind = self.ranges.partition_point(|range| range.0 <= end);
@@ -34,7 +35,7 @@ impl Ranges {
         forgotten
     }
 
-    /// The end of the contiguous bytes when all before `frontier` are placed; ranges that it reaches are taken out.
+    /// The end of the contiguous bytes when all before `frontier` are placed. Removes the ranges that it reaches.
     pub(crate) fn absorb(&mut self, mut frontier: u64) -> u64 {
         let reached = self.ranges.iter().take_while(|range| {
             let reaches = range.0 <= frontier;
@@ -48,7 +49,7 @@ impl Ranges {
         frontier
     }
 
-    /// `[start, end)` without what is placed at its ends; `None` if all of it is.
+    /// `[start, end)` without the placed parts at its ends; `None` if all of it is placed.
     pub(crate) fn missing(&self, mut start: u64, mut end: u64) -> Option<(u64, u64)> {
         let mut at = self.ranges.partition_point(|range| range.1 <= start);
         if let Some(range) = self.ranges.get(at)

@@ -1,4 +1,4 @@
-//! The receive direction: where bytes belong, what is contiguous, the window, the end, and when a Window is due.
+//! The receive direction: the place of bytes, the contiguous part, the window, the end, and when a Window is due.
 
 use crate::channel::ChannelId;
 use crate::claims::{Claim, Claims};
@@ -7,7 +7,7 @@ use crate::sender::MOST_WINDOW;
 use crate::sequence::Origin;
 use crate::types::{Fault, Transmit, Violation, Window};
 
-/// Where arriving bytes go.
+/// The place of arriving bytes.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Write {
@@ -24,24 +24,24 @@ pub(crate) enum Accepted {
 pub(crate) struct Receiver {
     origin: Origin,
     capacity: u64,
-    /// The program has read up to here.
+    /// The program has read all bytes before this one.
     read: u64,
-    /// All before it is placed.
+    /// All bytes before this one are placed.
     frontier: u64,
     ranges: Ranges,
     claims: Claims,
-    /// Highest byte that was ever sent to us.
+    /// The end of the highest byte that was ever received.
     highest: u64,
-    /// Where the stream ends, once known.
+    /// The end of the stream, once known.
     end: Option<u64>,
     /// Bytes up to here had come and were forgotten.
     forgotten: u64,
-    /// What the peer was told last.
-    told_filled: u64,
-    told_fin: bool,
-    told_limit: u64,
-    told_at: u64,
-    told_on: Option<ChannelId>,
+    /// The state that was last announced to the peer.
+    announced_filled: u64,
+    announced_fin: bool,
+    announced_limit: u64,
+    announced_at: u64,
+    announced_on: Option<ChannelId>,
     /// A Window is due now, or at that time.
     due: bool,
     due_at: Option<u64>,
@@ -59,12 +59,12 @@ impl Receiver {
             highest: 0,
             forgotten: 0,
             end: None,
-            told_filled: 0,
-            told_fin: false,
-            // What Open or Answer will say.
-            told_limit: 0,
-            told_at: now,
-            told_on: None,
+            announced_filled: 0,
+            announced_fin: false,
+            // Set when Open or Answer is sent.
+            announced_limit: 0,
+            announced_at: now,
+            announced_on: None,
             due: false,
             due_at: None,
         }
@@ -73,7 +73,7 @@ impl Receiver {
     pub(crate) fn on_data(&mut self, sequence: u64, length: u32) -> Result<Accepted, Violation> {
         let from = self.origin.offset(sequence).ok_or(Violation::BeforeStart)?;
         let to = from + u64::from(length);
-        if to > self.told_limit {
+        if to > self.announced_limit {
             return Err(Violation::WindowExceeded);
         }
         if self.end.is_some_and(|end| to > end) {
@@ -81,7 +81,7 @@ impl Receiver {
         }
         self.highest = self.highest.max(to);
         let Some((start, end)) = self.ranges.missing(from.max(self.frontier), to) else {
-            // Said again because our Window was lost, or late.
+            // The peer has sent it again because our Window was lost, or is late.
             self.due = true;
             return Ok(Accepted::Duplicate);
         };
@@ -97,7 +97,7 @@ impl Receiver {
         })
     }
 
-    /// Bytes were written; gives whether the frontier has moved, and how many bytes had to be forgotten.
+    /// Bytes were written. Returns whether the frontier has moved, and how many bytes had to be forgotten.
     pub(crate) fn placed(&mut self, claim: &Claim, sequence: u64, length: u32) -> (bool, u64) {
         let Some(start) = self.origin.offset(sequence) else {
             return (false, 0);
@@ -124,13 +124,13 @@ impl Receiver {
         (true, 0)
     }
 
-    /// Bytes before `end` have to come again; the peer is told at once, and then with each Window.
+    /// Bytes before `end` must be sent again. The peer is told at once, and then with each Window.
     fn forget(&mut self, end: u64) {
-        self.due |= !self.says_again();
+        self.due |= !self.requests_repeat();
         self.forgotten = self.forgotten.max(end);
     }
 
-    const fn says_again(&self) -> bool {
+    const fn requests_repeat(&self) -> bool {
         self.forgotten > self.frontier
     }
 
@@ -140,14 +140,14 @@ impl Receiver {
 
     pub(crate) fn on_fin(&mut self, sequence: u64) -> Result<(), Violation> {
         let end = self.origin.offset(sequence).ok_or(Violation::BeforeStart)?;
-        if end > self.told_limit {
+        if end > self.announced_limit {
             return Err(Violation::WindowExceeded);
         }
         if end < self.highest || self.end.is_some_and(|known| known != end) {
             return Err(Violation::EndMoved);
         }
         self.end = Some(end);
-        // Now if it is contiguous or said again; otherwise it is when the last byte comes.
+        // Due now if it is contiguous or a repetition; otherwise when the last byte comes.
         self.due |= self.is_ended();
         Ok(())
     }
@@ -165,32 +165,33 @@ impl Receiver {
         self.capacity = self.capacity.max(capacity.min(MOST_WINDOW));
     }
 
-    /// What may be announced: never less than was, and never so much that a claimed place would be used again.
+    /// The limit that may be announced: never less than before, and never so much that a claimed place could be used
+    /// again.
     fn limit(&self) -> u64 {
         let keep = self
             .claims
             .lowest()
             .map_or(self.read, |lowest| lowest.min(self.read));
-        (keep + self.capacity).max(self.told_limit)
+        (keep + self.capacity).max(self.announced_limit)
     }
 
-    /// Decides whether what has changed is worth a Window.
+    /// Decides whether the changes are worth a Window.
     pub(crate) fn consider(&mut self, segment: u32, delay: u64, now: u64) {
         if self.due {
             return;
         }
-        let (arrived, opened) = self.untold();
+        let (arrived, opened) = self.unannounced();
         if arrived == 0 && opened == 0 {
             return;
         }
         let much = (self.capacity / 4).min(2 * u64::from(segment));
-        let later = self.told_at.saturating_add(delay);
+        let later = self.announced_at.saturating_add(delay);
         // A closed window is opened at once, but not byte by byte.
-        let was_closed = self.told_limit == self.frontier && opened > 0 && later <= now;
+        let was_closed = self.announced_limit == self.frontier && opened > 0 && later <= now;
         if arrived >= much || opened >= much || was_closed {
             self.due = true;
         } else if self.due_at.is_none() {
-            let at = if self.told_limit == self.frontier {
+            let at = if self.announced_limit == self.frontier {
                 later
             } else {
                 now.saturating_add(delay)
@@ -199,23 +200,23 @@ impl Receiver {
         }
     }
 
-    /// What the peer does not know: acknowledgement and window, in bytes.
-    fn untold(&self) -> (u64, u64) {
+    /// The changes that the peer does not know: acknowledged bytes and opened window.
+    fn unannounced(&self) -> (u64, u64) {
         let opened = if self.is_ended() {
             0
         } else {
-            self.limit() - self.told_limit
+            self.limit() - self.announced_limit
         };
-        let fin = u64::from(self.is_ended() != self.told_fin);
-        (self.frontier - self.told_filled + fin, opened)
+        let fin = u64::from(self.is_ended() != self.announced_fin);
+        (self.frontier - self.announced_filled + fin, opened)
     }
 
-    /// What was due later may be due now.
+    /// Makes a Window due whose time has come.
     pub(crate) fn on_time(&mut self, now: u64) {
         self.due |= self.due_at.is_some_and(|at| at <= now);
     }
 
-    pub(crate) const fn say_window(&mut self) {
+    pub(crate) const fn schedule_window(&mut self) {
         self.due = true;
     }
 
@@ -228,56 +229,56 @@ impl Receiver {
         if self.due { None } else { self.due_at }
     }
 
-    /// The Window to say.
+    /// The Window to send.
     pub(crate) fn window(&self, ask: bool) -> Transmit {
         Transmit::Window(Window {
             filled: self.origin.sequence(self.frontier),
             limit: self.first_window(),
             fin: self.is_ended(),
             ask,
-            again: self.says_again(),
+            again: self.requests_repeat(),
         })
     }
 
-    /// The limit to say in Open and Answer.
+    /// The limit in Open and Answer.
     pub(crate) fn first_window(&self) -> u64 {
         self.origin.sequence(self.limit())
     }
 
-    /// The peer was told the limit of Open or Answer.
-    pub(crate) fn told_first(&mut self, limit: u64, now: u64) {
-        self.told_limit(limit, now);
-        if self.untold() == (0, 0) {
+    /// The limit was sent with Open or Answer.
+    pub(crate) fn on_first_limit_sent(&mut self, limit: u64, now: u64) {
+        self.note_limit(limit, now);
+        if self.unannounced() == (0, 0) {
             self.due = false;
             self.due_at = None;
         }
     }
 
-    /// The peer was told a Window.
-    pub(crate) fn told(&mut self, window: &Window, channel: ChannelId, now: u64) {
-        self.told_limit(window.limit, now);
+    /// A Window was sent.
+    pub(crate) fn on_window_sent(&mut self, window: &Window, channel: ChannelId, now: u64) {
+        self.note_limit(window.limit, now);
         if let Some(filled) = self.origin.offset(window.filled) {
-            self.told_filled = self.told_filled.max(filled).min(self.frontier);
+            self.announced_filled = self.announced_filled.max(filled).min(self.frontier);
         }
-        self.told_fin |= window.fin && self.is_ended();
-        self.told_on = Some(channel);
+        self.announced_fin |= window.fin && self.is_ended();
+        self.announced_on = Some(channel);
         self.due = false;
         self.due_at = None;
     }
 
-    fn told_limit(&mut self, limit: u64, now: u64) {
+    fn note_limit(&mut self, limit: u64, now: u64) {
         if let Some(limit) = self.origin.offset(limit) {
-            self.told_limit = self.told_limit.max(limit);
+            self.announced_limit = self.announced_limit.max(limit);
         }
-        self.told_at = now;
+        self.announced_at = now;
     }
 
-    /// Whether what was told last was told on `channel`.
-    pub(crate) fn was_told_on(&self, channel: ChannelId) -> bool {
-        self.told_on == Some(channel)
+    /// Whether the last Window was sent on `channel`.
+    pub(crate) fn was_announced_on(&self, channel: ChannelId) -> bool {
+        self.announced_on == Some(channel)
     }
 
-    /// All bytes are there and no more will come.
+    /// Whether all bytes are placed and no more will come.
     pub(crate) fn is_ended(&self) -> bool {
         self.end == Some(self.frontier)
     }

@@ -1,6 +1,6 @@
-//! Sequences of the wire as offsets from the start of their stream, so that nothing inside has to think of wrapping.
+//! Sequences of the wire as offsets from the start of their stream, so that the code inside needs no wrap-around.
 
-/// No stream gets this long; what claims to be further away lies before the start.
+/// No stream gets this long: a sequence that seems further away is before the start.
 const FARTHEST: u64 = 1 << 63;
 
 /// The sequence of a stream's first byte.
@@ -13,7 +13,7 @@ impl Origin {
         self.0.wrapping_add(offset)
     }
 
-    /// How far from the start `sequence` is; `None` if it lies before it.
+    /// The distance of `sequence` from the start; `None` if it is before the start.
     pub(crate) const fn offset(self, sequence: u64) -> Option<u64> {
         let offset = sequence.wrapping_sub(self.0);
         if offset < FARTHEST {

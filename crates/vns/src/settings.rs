@@ -3,22 +3,25 @@
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 
-/// Times (nanoseconds) and sizes (bytes), as the configuration and the program's options say.
+/// Times (nanoseconds) and sizes (bytes), from the configuration and the program's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// A usual segment. A Window is due when two have come or gone, or a quarter of the capacity, if that is less.
+    /// The usual size of a segment. A Window is due when two segments, or a quarter of the capacity if that is less,
+    /// have arrived or were read.
     pub segment: u32,
-    /// Longest time that bytes stay unacknowledged and an opened window untold, unless the peer asks. TCP waits for 40 ms.
+    /// The longest time that bytes stay unacknowledged, or an opened window unannounced, unless the peer asks. TCP
+    /// waits for 40 ms.
     pub acknowledge_delay: u64,
-    /// Silence before something is said again for the first time. It doubles each time.
+    /// The silence before the first probe. It doubles each time.
     pub probe_interval: u64,
-    /// Longest such silence.
+    /// The limit of that interval.
     pub probe_interval_most: u64,
-    /// Longest time to wait for an answer to Open.
+    /// The longest wait for an answer to Open.
     pub connect_timeout: u64,
-    /// Longest time without any sign of the peer while it owes one. Linux gives up after 15 retransmissions, about 924 seconds.
+    /// The longest silence of a peer that owes an answer. Linux gives up after 15 retransmissions, about 924 seconds.
     pub response_timeout: u64,
-    /// TCP_USER_TIMEOUT: longest time that bytes may wait for acknowledgement or a window, even of a peer that lives.
+    /// TCP_USER_TIMEOUT: the longest time that bytes may wait for acknowledgement or a window, even if the peer is
+    /// alive.
     pub user_timeout: Option<u64>,
     /// SO_KEEPALIVE with its times.
     pub keep_alive: Option<KeepAlive>,
@@ -26,19 +29,19 @@ pub struct Settings {
     pub orphan_timeout: u64,
 }
 
-/// When a silent peer is asked whether it lives.
+/// When a silent peer is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// Silence before the first question (TCP_KEEPIDLE), in nanoseconds.
+    /// The silence before the first probe (TCP_KEEPIDLE), in nanoseconds.
     pub idle: u64,
-    /// Time between questions (TCP_KEEPINTVL), in nanoseconds.
+    /// The time between probes (TCP_KEEPINTVL), in nanoseconds.
     pub interval: u64,
-    /// Questions without an answer before the connection is given up (TCP_KEEPCNT).
+    /// Unanswered probes before the connection is given up (TCP_KEEPCNT).
     pub count: u8,
 }
 
 impl Default for Settings {
-    /// The values of Linux' TCP where it has them.
+    /// The values of Linux TCP where it has them.
     fn default() -> Self {
         Self {
             segment: 64 << 10,

@@ -8,7 +8,7 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use crate::channel::Notice;
+use crate::channel::ControlFrame;
 use crate::clock::{Clock, Situation};
 use crate::final_state::FinalState;
 use crate::receiver::Receiver;
@@ -16,47 +16,48 @@ use crate::sender::Sender;
 use crate::settings::{KeepAlive, Settings};
 use crate::types::{Changes, Counters, End, Reason, Start, State, TcpState, Transmit, Violation};
 
-/// One end of a connection with a remote daemon. See the crate's description for how it is driven.
+/// One end of a connection with a remote daemon. See the crate's description for its use.
 ///
-/// Order of the calls after any input: [`Self::take_changes`], then [`Self::next_transmit`] with [`Self::sent`] until there is nothing
-/// or no room on any channel, then [`Self::next_timeout`]. An input never needs another to be made first.
+/// The order of calls after any input: [`Self::take_changes`], then [`Self::next_transmit`] with [`Self::sent`] until
+/// there is nothing to send or no room on any channel, then [`Self::next_timeout`]. No input requires another one
+/// first.
 #[derive(Debug)]
 pub struct VirtualSocket {
     settings: Settings,
     state: State,
-    /// Open, Answer: of which the latter is settled by any frame of the peer.
-    handshake: Notice,
-    reset: Notice,
+    /// The state of Open or Answer. Any frame of the peer acknowledges the Answer.
+    handshake: ControlFrame,
+    reset: ControlFrame,
     /// The peer's handle is known, so that frames can be addressed to it.
-    named: bool,
+    peer_handle_known: bool,
     sender: Sender,
     receiver: Receiver,
     clock: Clock,
     /// The program has closed.
     orphan: bool,
     /// The program reads no more, though it has not closed.
-    deaf: bool,
-    /// The program has reset it: what the window takes goes first, as it would have with TCP, then the Reset.
+    read_shut: bool,
+    /// The program has reset the connection: bytes that the window allows are sent first, as with TCP, then the Reset.
     resetting: Option<Reason>,
-    /// The peer's direction had ended when this one did.
+    /// The peer's direction had ended before this one did.
     ended_second: bool,
     changes: Changes,
     counters: Counters,
 }
 
 impl VirtualSocket {
-    /// A connection that a program asks for. The first thing to send is [`Transmit::Open`].
+    /// A connection that a program requests. The first frame is [`Transmit::Open`].
     #[must_use]
     pub fn active(settings: Settings, start: Start, now: u64) -> Self {
         let mut socket = Self::new(settings, start, State::Opening, now);
-        socket.handshake.raise();
+        socket.handshake.schedule();
         socket
     }
 
-    /// A connection that the peer asks for, with the `limit` of its Open. To be accepted or refused.
+    /// A connection that the peer requests, with the `limit` of its Open. It must be accepted or refused.
     ///
     /// # Errors
-    /// A window that cannot be. No socket is made; the peer is to be told by a Reset.
+    /// An invalid window. No socket is made; the peer must get a Reset.
     pub fn passive(
         settings: Settings,
         start: Start,
@@ -72,14 +73,14 @@ impl VirtualSocket {
         Self {
             settings,
             state,
-            handshake: Notice::Quiet,
-            reset: Notice::Quiet,
-            named: state != State::Opening,
+            handshake: ControlFrame::Idle,
+            reset: ControlFrame::Idle,
+            peer_handle_known: state != State::Opening,
             sender: Sender::new(start.transmit),
             receiver: Receiver::new(start.receive, start.capacity, now),
             clock: Clock::new(now),
             orphan: false,
-            deaf: false,
+            read_shut: false,
             resetting: None,
             ended_second: false,
             changes: Changes::default(),
@@ -87,13 +88,13 @@ impl VirtualSocket {
         }
     }
 
-    /// Where it is in its life.
+    /// The state of the connection.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// The state TCP would call it.
+    /// The corresponding state of TCP.
     #[must_use]
     pub fn tcp_state(&self) -> TcpState {
         match self.state {
@@ -113,24 +114,25 @@ impl VirtualSocket {
         }
     }
 
-    /// What has changed since this was asked last.
+    /// Takes the changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
     }
 
-    /// Sequence before which the peer has all bytes for good and nobody holds any: the program's ring may be used again up to here.
+    /// The sequence up to which the peer has all bytes and none is held: the program's ring may be used again up to
+    /// here.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.sender.released()
     }
 
-    /// Sequence of the first byte that was never sent.
+    /// The sequence of the first byte that was never sent.
     #[must_use]
     pub const fn next(&self) -> u64 {
         self.sender.next()
     }
 
-    /// Sequence before which all received bytes are placed: to be published to the program.
+    /// The sequence up to which all received bytes are placed: they can be published to the program.
     #[must_use]
     pub const fn frontier(&self) -> u64 {
         self.receiver.frontier()
@@ -142,43 +144,44 @@ impl VirtualSocket {
         self.receiver.is_ended()
     }
 
-    /// Bytes that could be sent now if there was room on a channel. For a scheduler; [`Self::next_transmit`] decides.
+    /// The number of bytes that could be sent now if a channel had room. This is for a scheduler;
+    /// [`Self::next_transmit`] decides.
     #[must_use]
     pub fn sendable(&self) -> u64 {
         self.sender.sendable()
     }
 
-    /// Bytes sent and not acknowledged.
+    /// The number of bytes that were sent and are not acknowledged.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
         self.sender.next().wrapping_sub(self.sender.acknowledged())
     }
 
-    /// Ranges of received bytes beyond the frontier. As long as there are any, the ring must not move to another place.
+    /// The number of ranges of received bytes beyond the frontier. While there are any, the ring must not move.
     #[must_use]
     pub fn gaps(&self) -> usize {
         self.receiver.gaps()
     }
 
-    /// Holds that are not released. As long as there are any, the program's ring must not go back.
+    /// The number of holds. While there are any, the program's ring must not be released.
     #[must_use]
     pub const fn holds(&self) -> usize {
         self.sender.holds()
     }
 
-    /// Claims that are not finished. As long as there are any, the ring must neither move nor go back.
+    /// The number of claims. While there are any, the ring must neither move nor be released.
     #[must_use]
     pub const fn claims(&self) -> usize {
         self.receiver.claims()
     }
 
-    /// Runs of bytes in flight that are told apart by their channels, at most [`crate::MOST_FLIGHTS`].
+    /// The number of ranges in flight with different channels, at most [`crate::MOST_IN_FLIGHT_RANGES`].
     #[must_use]
-    pub fn flights(&self) -> usize {
+    pub fn in_flight_ranges(&self) -> usize {
         self.sender.pieces()
     }
 
-    /// What happened so far.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
@@ -194,8 +197,8 @@ impl VirtualSocket {
         self.settings.user_timeout = timeout;
     }
 
-    /// Whether it is over, nothing is left to say, and nobody reads or writes its rings: it may be removed, and its
-    /// [`Self::final_state`] remembered in its place.
+    /// Whether the connection has ended, nothing is left to send, and its rings are not in use. It may be removed then,
+    /// and its [`Self::final_state`] kept in its place.
     #[must_use]
     pub fn is_finished(&self, now: u64) -> bool {
         matches!(self.state, State::Closed(_))
@@ -204,7 +207,7 @@ impl VirtualSocket {
             && self.sender.holds() == 0
     }
 
-    /// What the table has to remember of it.
+    /// The state that the table keeps after the removal.
     #[must_use]
     pub fn final_state(&self) -> FinalState {
         match self.state {
@@ -230,15 +233,15 @@ impl VirtualSocket {
         }
     }
 
-    /// After every event.
-    fn follow(&mut self, now: u64) {
+    /// Updates the state after every event.
+    fn update(&mut self, now: u64) {
         if self.state == State::Established && self.sender.is_ended() && self.receiver.is_ended() {
             self.end(End::Finished);
         } else if self.state == State::Established
             && let Some(reason) = self.resetting
             && self.sender.sendable() == 0
         {
-            self.reset.raise();
+            self.reset.schedule();
             self.end(End::Aborted(reason));
         }
         if matches!(self.state, State::Closed(_)) {
@@ -256,7 +259,7 @@ impl VirtualSocket {
             } = self.settings;
             self.receiver.consider(segment, acknowledge_delay, now);
         }
-        self.clock.follow(self.situation(), &self.settings, now);
+        self.clock.update(self.situation(), &self.settings, now);
     }
 
     fn shut(&mut self) {
@@ -277,14 +280,14 @@ impl VirtualSocket {
         self.changes.insert(Changes::CLOSED);
     }
 
-    /// Gives the connection up, with a Reset as soon as the peer can be named.
+    /// Gives the connection up, and sends a Reset as soon as frames can be addressed to the peer.
     fn give_up(&mut self, reason: Reason, now: u64) {
         if matches!(self.state, State::Closed(_)) {
             return;
         }
-        self.reset.raise();
+        self.reset.schedule();
         self.end(End::Aborted(reason));
-        self.follow(now);
+        self.update(now);
     }
 
     /// The Reset that ends it.

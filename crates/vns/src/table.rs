@@ -1,4 +1,5 @@
-//! Handles: an index with a generation, so that a frame for a connection that is gone never meets the one that came after it.
+//! Handles: an index with a generation, so that a frame for an ended connection never reaches the one that has its
+//! index now.
 //!
 //! ```text
 //!   insert --> live, generation g --remove(memory)--> remembered, generation g --kept long enough--> live, generation g + 1
@@ -8,18 +9,18 @@ use std::collections::VecDeque;
 
 use netchannel_abi::handle::Handle;
 
-/// The table holds as many as it may.
+/// The table is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// What a handle names.
+/// The result of a look-up.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup<L, M> {
-    /// A connection that lives.
+    /// A living connection.
     Live(L),
-    /// One that is gone, and what is remembered of it.
+    /// An ended connection, and its remaining state.
     Ended(M),
-    /// None that is known: never made, or forgotten.
+    /// Unknown: never made, or forgotten.
     Unknown,
 }
 
@@ -35,22 +36,24 @@ struct Slot<T, M> {
     place: Place<T, M>,
 }
 
-/// So many ended ones are remembered, as a kernel bounds its TIME_WAIT: in a burst of short connections each would take a place of its own.
+/// The limit of ended connections that are remembered, as a kernel bounds its TIME_WAIT. Without it each connection of
+/// a burst would take a place of its own.
 const MOST_REMEMBERED: usize = 1 << 16;
 
-/// Connections by handle. Places of removed ones are used again oldest first, and only after they were remembered for a while, unless
-/// the table is full or 65,536 have ended since.
+/// Connections by handle. Places of ended connections are used again, oldest first. This happens only after they were
+/// remembered for a while, unless the table is full or 65,536 have ended since.
 #[derive(Debug)]
 pub struct HandleTable<T, M> {
     slots: Vec<Slot<T, M>>,
-    /// Ended places, oldest first, with the time of their end.
+    /// The places of ended connections, oldest first, with the time of their end.
     ended: VecDeque<(u32, u64)>,
     most: u32,
     remember: u64,
 }
 
 impl<T, M> HandleTable<T, M> {
-    /// A table of at most `most` places; ended ones are remembered for `remember` nanoseconds where there is room.
+    /// A table of at most `most` places. Ended connections are remembered for `remember` nanoseconds where there is
+    /// room.
     #[must_use]
     pub const fn new(most: u32, remember: u64) -> Self {
         Self {
@@ -61,15 +64,15 @@ impl<T, M> HandleTable<T, M> {
         }
     }
 
-    /// Gives `value` a handle. The first generation of a place is 1; 0 is never one.
+    /// Inserts `value` under a new handle. The first generation of a place is 1; 0 is never used.
     ///
     /// # Errors
-    /// [`Full`], with as many live ones as there may be.
+    /// [`Full`], where the table has as many living connections as allowed.
     pub fn insert(&mut self, value: T, now: u64) -> Result<Handle, Full> {
         self.insert_with(|_| value, now)
     }
 
-    /// Like [`Self::insert`], for a value that knows its own handle.
+    /// As [`Self::insert`], for a value that knows its own handle.
     ///
     /// # Errors
     /// [`Full`]
@@ -86,7 +89,7 @@ impl<T, M> HandleTable<T, M> {
         if let Some((index, _)) = old_enough {
             self.ended.pop_front();
             let slot = &mut self.slots[index as usize];
-            // After 2^32 connections of one place the generations begin anew, but for 0.
+            // After 2^32 connections of one place the generations begin again, without 0.
             slot.generation = slot.generation.checked_add(1).unwrap_or(1);
             let handle = Handle {
                 index,
@@ -109,7 +112,7 @@ impl<T, M> HandleTable<T, M> {
         Ok(handle)
     }
 
-    /// What `handle` names.
+    /// Looks up `handle`.
     #[must_use]
     pub fn get(&self, handle: Handle) -> Lookup<&T, &M> {
         match self.slots.get(handle.index as usize) {
@@ -121,7 +124,7 @@ impl<T, M> HandleTable<T, M> {
         }
     }
 
-    /// What `handle` names, to change it.
+    /// Looks up `handle`, to change the value.
     #[must_use]
     pub fn get_mut(&mut self, handle: Handle) -> Lookup<&mut T, &mut M> {
         match self.slots.get_mut(handle.index as usize) {
@@ -133,7 +136,7 @@ impl<T, M> HandleTable<T, M> {
         }
     }
 
-    /// Takes the live one out and remembers `memory` in its place.
+    /// Removes a living connection and keeps `memory` in its place.
     pub fn remove(&mut self, handle: Handle, memory: M, now: u64) -> Option<T> {
         let slot = self.slots.get_mut(handle.index as usize)?;
         if slot.generation != handle.generation || matches!(slot.place, Place::Ended(_)) {
@@ -146,12 +149,12 @@ impl<T, M> HandleTable<T, M> {
         }
     }
 
-    /// The live ones.
+    /// The living connections.
     pub fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
         self.iter_from(0)
     }
 
-    /// The live ones whose index is not below `first`.
+    /// The living connections whose index is not below `first`.
     pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (Handle, &T)> {
         let behind = usize::try_from(first).ok();
         let behind = behind.and_then(|first| self.slots.get(first..));
@@ -168,7 +171,7 @@ impl<T, M> HandleTable<T, M> {
         })
     }
 
-    /// The live ones, to change them.
+    /// The living connections, to change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Handle, &mut T)> {
         let slots = (0_u32..).zip(&mut self.slots);
         slots.filter_map(|(index, slot)| match &mut slot.place {
@@ -183,8 +186,8 @@ impl<T, M> HandleTable<T, M> {
         })
     }
 
-    /// The ended ones that are remembered. Whose last word went down with a channel has to say it again: the peer
-    /// would learn of a Reset only when it has something to say itself.
+    /// The ended connections that are remembered. A final frame that was lost with a channel must be sent again:
+    /// otherwise the peer would learn of a Reset only when it sends something itself.
     pub fn ended_mut(&mut self) -> impl Iterator<Item = (Handle, &mut M)> {
         let slots = (0_u32..).zip(&mut self.slots);
         slots.filter_map(|(index, slot)| match &mut slot.place {
@@ -199,13 +202,13 @@ impl<T, M> HandleTable<T, M> {
         })
     }
 
-    /// How many live.
+    /// The number of living connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len() - self.ended.len()
     }
 
-    /// Whether none lives.
+    /// Whether there is no living connection.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,16 +1,16 @@
-//! What goes in and out of a virtual socket.
+//! The inputs and outputs of a virtual socket.
 
 use crate::claims::Claim;
 
 /// One frame to send. The engine adds the handle and, to [`Transmit::Data`], the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transmit {
-    /// Ask for the connection (NCSYN). `limit` is the first window: the sequence the peer may send up to.
+    /// Requests the connection (NCSYN). `limit` is the first window: the sequence up to which the peer may send.
     Open {
         /// First sequence that the peer may not send yet.
         limit: u64,
     },
-    /// The connection is made (NCSYN_ACK), with the first window.
+    /// Accepts the connection (NCSYN_ACK), with the first window.
     Answer {
         /// First sequence that the peer may not send yet.
         limit: u64,
@@ -19,96 +19,97 @@ pub enum Transmit {
     Data {
         /// Sequence of the first byte.
         sequence: u64,
-        /// Bytes, at least 1, at most the budget that was asked for.
+        /// The number of bytes: at least 1, at most the budget.
         length: u32,
     },
-    /// What has arrived, and what may be sent.
+    /// An acknowledgement and a window.
     Window(Window),
     /// No byte follows.
     Fin {
         /// Sequence after the last byte.
         sequence: u64,
     },
-    /// It is over, at once.
+    /// The connection has ended at once.
     Reset {
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
 }
 
-/// What has arrived, and what may be sent.
+/// An acknowledgement and a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// All bytes before it are placed.
+    /// All bytes before this sequence are placed.
     pub filled: u64,
     /// First sequence that the peer may not send yet.
     pub limit: u64,
-    /// The Fin has come too, and all bytes before it.
+    /// The Fin has been received, and all bytes before it.
     pub fin: bool,
-    /// The peer is to answer with a Window that does not ask.
+    /// The peer must answer with a Window that does not ask.
     pub ask: bool,
-    /// Bytes beyond `filled` had come and were not remembered: all that is not acknowledged is to be sent again.
+    /// Bytes beyond `filled` had come and were forgotten: all unacknowledged bytes must be sent again.
     pub again: bool,
 }
 
 /// Why a connection was refused or reset, with the error a program sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Refused: nobody listens there. ECONNREFUSED.
+    /// Refused: there is no listener. ECONNREFUSED.
     NoListener,
-    /// Refused: the listener's queue is full. ECONNREFUSED, if there is no time to try again.
+    /// Refused: the listener's backlog is full. ECONNREFUSED, if there is no time to try again.
     BacklogFull,
     /// Refused: the configuration does not allow it. ECONNREFUSED.
     NotAllowed,
-    /// Refused: a quota is used up. ECONNREFUSED.
+    /// Refused: a quota is exhausted. ECONNREFUSED.
     Quota,
     /// Refused: the listener takes kernel TCP only.
     KernelOnly,
-    /// The program reset it: linger of zero, unread bytes at its end, or bytes came for a program that has closed. ECONNRESET.
+    /// The program has reset it: linger of zero, unread bytes at its end, or bytes for a program that has closed.
+    /// ECONNRESET.
     Aborted,
     /// The program ended without closing. ECONNRESET.
     ProgramEnded,
-    /// The peer's daemon broke the contract. ECONNRESET.
+    /// The peer's daemon violated the protocol. ECONNRESET.
     Violation,
     /// The program broke the rules of shared memory. ECONNRESET.
     ProgramFault,
-    /// The daemon ends, or gives the connection up. ECONNRESET.
+    /// The daemon shuts down, or gives the connection up. ECONNRESET.
     Ending,
     /// No answer in time. ETIMEDOUT.
     TimedOut,
-    /// The handle names no connection (any more). ECONNRESET.
+    /// The handle names no living connection. ECONNRESET.
     NoSocket,
-    /// Known on this side only: the peer's daemon began anew. ECONNRESET.
+    /// Known on this side only: the peer's daemon has restarted. ECONNRESET.
     Restarted,
-    /// Known on this side only: no channel to the peer could be had in time. ETIMEDOUT.
+    /// Known on this side only: there was no channel to the peer for too long. ETIMEDOUT.
     Unreachable,
 }
 
-/// How a connection ended.
+/// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Both directions ended, or the program had closed and the peer did not end its direction in time.
     Finished,
     /// The peer reset or refused it.
     Reset(Reason),
-    /// This side gave it up.
+    /// This side has given it up.
     Aborted(Reason),
 }
 
-/// Where a connection is in its life; see the crate's picture.
+/// The state of a connection; see the figure of the crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Asked for; the peer has not answered.
+    /// Requested; the peer has not answered.
     Opening,
-    /// The peer asks; neither accepted nor refused yet.
+    /// The peer requests it; neither accepted nor refused yet.
     Deciding,
-    /// Made.
+    /// Established.
     Established,
-    /// Over. [`crate::VirtualSocket::is_finished`] says when nothing is left to say.
+    /// Ended. [`crate::VirtualSocket::is_finished`] tells when nothing is left to send.
     Closed(End),
 }
 
-/// The state TCP would call it, for TCP_INFO and `netchannel ss`.
+/// The state of TCP, for TCP_INFO and `netchannel ss`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are TCP's, RFC 9293 section 3.3.2")]
 pub enum TcpState {
@@ -123,62 +124,62 @@ pub enum TcpState {
     Closed,
 }
 
-/// The sequences a connection begins with and its first receive window.
+/// The first sequences of a connection, and its first receive window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// Sequence of the first byte sent.
     pub transmit: u64,
     /// Sequence of the first byte received.
     pub receive: u64,
-    /// Bytes of the ring that received bytes are placed in; more than [`crate::MOST_WINDOW`] count as that many.
+    /// The size of the ring in which received bytes are placed. More than [`crate::MOST_WINDOW`] counts as that.
     pub capacity: u64,
 }
 
-/// What to do with bytes that have arrived.
+/// What to do with arriving bytes.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Placement {
-    /// Skip `skip` bytes, write the next `length` bytes where `sequence` says, ignore the rest; tell by
-    /// [`crate::VirtualSocket::placed`] and end with [`crate::VirtualSocket::finish`].
+    /// Skip `skip` bytes, write the next `length` bytes at `sequence`, and ignore the rest. Report by
+    /// [`crate::VirtualSocket::placed`], and end with [`crate::VirtualSocket::finish`].
     Write {
-        /// Bytes at the beginning of the segment that are here already.
+        /// Bytes at the beginning of the segment that were received before.
         skip: u32,
-        /// Where the first byte to write belongs.
+        /// The place of the first byte to write.
         sequence: u64,
-        /// Bytes to write, at least 1.
+        /// The number of bytes to write, at least 1.
         length: u32,
-        /// Keeps the place of these bytes from being used for others until it is finished.
+        /// Keeps the place of these bytes from being used again until it is finished.
         claim: Claim,
     },
-    /// Nothing new, no room to remember it, or nobody to give it to: ignore all of the segment.
+    /// Ignore the segment: nothing in it is new, there is no room to remember it, or no program to give it to.
     Discard,
 }
 
 /// How a program closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linger {
-    /// Send what is left in the background.
+    /// Send the remaining bytes in the background.
     Background,
-    /// The same; for so many nanoseconds the program wants to know when it was delivered.
+    /// The same; for this many nanoseconds the program waits for the delivery.
     Wait(u64),
     /// Reset (linger of zero).
     Abort,
 }
 
-/// What a peer did that the protocol forbids. The connection is reset.
+/// A violation of the protocol by the peer. The connection is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
     /// Bytes or an end beyond the window.
     WindowExceeded,
     /// A sequence before the start of the stream, or 2^63 away.
     BeforeStart,
-    /// Acknowledges what was not sent.
+    /// An acknowledgement of bytes that were not sent.
     AcknowledgesUnsent,
     /// A window smaller than an earlier one, or larger than [`crate::MOST_WINDOW`].
     WindowInvalid,
     /// Bytes after the end.
     DataAfterEnd,
-    /// An end before bytes that came, or another end than before.
+    /// An end before received bytes, or another end than before.
     EndMoved,
     /// Frames of a connection that was not accepted.
     NotOpen,
@@ -232,7 +233,7 @@ pub struct Counters {
     pub bytes_duplicate: u64,
     /// Bytes refused or forgotten because too much out of order had to be remembered; the peer sends them again.
     pub bytes_dropped: u64,
-    /// Times that nothing was heard and something was said again.
+    /// Times that the peer was silent and a frame was sent again.
     pub probes: u64,
     /// Windows sent.
     pub windows: u64,

@@ -8,8 +8,8 @@ mod random;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use netchannel_vns::{
-    ChannelId, Claim, Hold, KeepAlive, Linger, MOST_CLAIMS, MOST_FLIGHTS, MOST_RANGES, Placement,
-    Reason, Settings, Start, State, Transmit, VirtualSocket, Window,
+    ChannelId, Claim, Hold, KeepAlive, Linger, MOST_CLAIMS, MOST_IN_FLIGHT_RANGES, MOST_RANGES,
+    Placement, Reason, Settings, Start, State, Transmit, VirtualSocket, Window,
 };
 
 use random::Random;
@@ -94,7 +94,7 @@ impl Run {
             assert_eq!(self.socket.state(), state, "closed for good");
         }
         assert!(self.socket.gaps() <= MOST_RANGES);
-        assert!(self.socket.flights() <= MOST_FLIGHTS);
+        assert!(self.socket.in_flight_ranges() <= MOST_IN_FLIGHT_RANGES);
         assert!(self.socket.claims() <= MOST_CLAIMS && self.socket.holds() <= MOST_CLAIMS);
     }
 

@@ -1,4 +1,4 @@
-//! Which metrics there are. `docs/metrics.md` lists them; a test compares the two.
+//! The list of metrics. `docs/metrics.md` documents them, and a test compares the two.
 
 use super::hosts;
 use super::snapshot::MetricsSnapshot;
@@ -8,7 +8,7 @@ use netchannel_engine::totals::{Totals, Users};
 
 use Kind::{Counter, Gauge};
 
-/// All metrics.
+/// Writes all metrics.
 #[must_use]
 pub fn write(snapshot: &MetricsSnapshot) -> String {
     let mut text = Text::default();

@@ -6,10 +6,10 @@ use netchannel_control::hosts::{ChannelCount, ChannelView, Class, Peer, State};
 
 use Kind::{Counter, Gauge};
 
-/// A counter of a peer: name, help, and where it stands.
+/// A counter of a peer: its name, its help and its value.
 type Counted = (&'static str, &'static str, fn(&Peer) -> Value);
 
-/// What the configuration says, and what became of it.
+/// Writes the state of the configuration.
 pub fn configuration(text: &mut Text, snapshot: &MetricsSnapshot) {
     text.family(
         (
@@ -60,7 +60,7 @@ pub fn configuration(text: &mut Text, snapshot: &MetricsSnapshot) {
     );
 }
 
-/// Each peer.
+/// Writes the metrics of each peer.
 pub fn peers(text: &mut Text, peers: &[Peer]) {
     let mut by_class = |name: &str, help: &str, value: fn(&ChannelCount) -> u64| {
         let samples = peers.iter().flat_map(|peer| {
@@ -177,7 +177,7 @@ pub fn peers(text: &mut Text, peers: &[Peer]) {
     }
 }
 
-/// Each channel.
+/// Writes the metrics of each channel.
 pub fn channels(text: &mut Text, channels: &[ChannelView]) {
     let numbers: Vec<String> = channels.iter().map(|one| one.number.to_string()).collect();
     let mut each = |name: &str, kind: Kind, help: &str, value: fn(&ChannelView) -> Value| {

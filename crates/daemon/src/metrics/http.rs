@@ -1,4 +1,4 @@
-//! As much of HTTP as fetching metrics takes: one request on a connection, one answer, the end.
+//! The part of HTTP that fetching metrics needs: one request and one answer on a connection.
 
 use crate::outgoing::{Outgoing, Sent};
 use crate::sessions::{Session, Sessions};
@@ -7,11 +7,11 @@ use rustix::net::{RecvFlags, Shutdown};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Connections at once.
+/// The limit of connections.
 const MOST_FETCHES: usize = 16;
-/// How long one may take to ask, and to read its answer without any progress.
+/// How long a client may take to send its request, and to read its answer without any progress.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest head of a request.
+/// The longest head of a request.
 const LONGEST_HEAD: usize = 8192;
 
 /// One connection.
@@ -21,17 +21,17 @@ pub struct Fetch {
     pub socket: OwnedFd,
     head: Vec<u8>,
     answer: Outgoing,
-    /// It has asked for metrics, which are being counted; or only for the head.
+    /// Set while the metrics for its answer are being counted: whether it wants the body, too.
     waits: Option<bool>,
     deadline: Instant,
 }
 
-/// What is to be done with a connection.
+/// The next step of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Wait for more of the request.
     Await,
-    /// Answer with metrics; without them, if only the head is asked for.
+    /// Answer with metrics; true with the body, false for a HEAD request.
     Metrics(bool),
     /// Wait for room for the rest of the answer.
     AwaitRoom,
@@ -46,7 +46,7 @@ impl Session for Fetch {
     const MOST: usize = MOST_FETCHES;
     const MOST_OF_USER: usize = MOST_FETCHES;
 
-    /// Nobody knows who comes over TCP.
+    /// The user of a TCP connection is unknown.
     fn user(&self) -> u32 {
         0
     }
@@ -61,7 +61,7 @@ impl Session for Fetch {
 }
 
 impl Fetches {
-    /// Takes a connection.
+    /// Adds a connection.
     pub fn open(&mut self, socket: OwnedFd, now: Instant) -> u32 {
         self.add(Fetch {
             socket,
@@ -73,7 +73,7 @@ impl Fetches {
     }
 }
 
-/// What a request asks for.
+/// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HttpRequest {
     Metrics { head_only: bool },
@@ -82,7 +82,7 @@ enum HttpRequest {
     Malformed,
 }
 
-/// Reads the first line of a request.
+/// Parses the first line of a request.
 fn parse_request(line: &[u8]) -> HttpRequest {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
@@ -102,7 +102,7 @@ fn parse_request(line: &[u8]) -> HttpRequest {
 }
 
 impl Fetch {
-    /// Reads what came.
+    /// Reads the request.
     pub fn on_readable(&mut self) -> Step {
         if self.waits.is_some() {
             return Step::AwaitRoom;
@@ -141,19 +141,19 @@ impl Fetch {
         }
     }
 
-    /// Metrics are being counted; it is answered then, with or without them.
+    /// Waits for the count of the metrics.
     pub const fn wait(&mut self, with_body: bool) {
         self.waits = Some(with_body);
     }
 
-    /// Metrics were counted: whether it waits for them, and then with them or without.
+    /// The metrics were counted. Returns whether the client wants the body, where it waits for them.
     pub fn take_waiting(&mut self, now: Instant) -> Option<bool> {
-        // It was the daemon that took so long.
+        // The delay was the daemon's.
         self.deadline = now + PATIENCE;
         self.waits.take()
     }
 
-    /// Starts to send an answer; metrics, or a sentence.
+    /// Starts to send an answer: metrics, or a sentence.
     pub fn answer(&mut self, status: &str, body: &str, with_body: bool) -> Step {
         let with_body = with_body || !status.starts_with("200");
         let head = format!(
@@ -178,7 +178,7 @@ impl Fetch {
         match sent {
             Sent::All if self.waits.is_some() => Step::Await,
             Sent::All => {
-                // The end is told even to who goes on sending: its reset would take the answer away.
+                // A client that still sends sees the end this way. A reset would discard the answer.
                 let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
                 Step::Close
             }

@@ -1,5 +1,5 @@
-//! Metrics for Prometheus: served at one address, only if the configuration names it, by the daemon's own loop. Nothing is
-//! counted for them: what is counted anyway is written down when somebody asks.
+//! Metrics for Prometheus. They are served by the daemon's own loop at one address, and only if the configuration names
+//! it. Nothing is counted for them alone: existing counters are written down for each request.
 //!
 //! ```text
 //!  GET /metrics --> http --> status, sockets, totals (from copies of regions), Hosts (from the parts) --> families --> text
@@ -19,19 +19,19 @@ use crate::view::{Counted, Counts};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-/// How long what was counted is told again: whoever fetches without pause costs no more than one count a second.
+/// How long a count is used again: a client that fetches without pause causes at most one count a second.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The address at which metrics are served, and who fetches them.
+/// The address at which metrics are served, and the connections to it.
 #[derive(Debug)]
 pub struct Metrics {
-    /// Where others connect.
+    /// The listening socket.
     pub listener: TcpListener,
-    /// Who is connected.
+    /// The connections.
     pub fetches: Fetches,
-    /// The count that is going on, for all who wait.
+    /// The running count, for all connections that wait.
     pub counts: Option<Box<Counts>>,
-    /// What was counted last, and when.
+    /// The last count and its time.
     last: Option<(Instant, Counted)>,
     address: SocketAddr,
 }
@@ -40,7 +40,7 @@ impl Metrics {
     /// Listens at an address.
     ///
     /// # Errors
-    /// Why it can not, in a sentence.
+    /// A sentence with the reason.
     pub fn listen(address: SocketAddr) -> Result<Self, String> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
@@ -61,25 +61,25 @@ impl Metrics {
         })
     }
 
-    /// The address that was named.
+    /// The configured address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was counted recently enough.
+    /// The last count, if it is recent enough.
     #[must_use]
     pub fn recent(&self, now: Instant) -> Option<&Counted> {
         let (since, counted) = self.last.as_ref()?;
         (now.duration_since(*since) < FRESH).then_some(counted)
     }
 
-    /// Keeps what was counted.
+    /// Stores a count.
     pub fn keep(&mut self, counted: Counted, now: Instant) {
         self.last = Some((now, counted));
     }
 
-    /// Drops who is overdue; returns when to come again.
+    /// Closes overdue connections. Returns the time of the next call.
     pub fn expire(&mut self, now: Instant) -> Option<Instant> {
         self.fetches.expire(now)
     }

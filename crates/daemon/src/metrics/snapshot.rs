@@ -1,24 +1,24 @@
-//! Everything that is written down.
+//! The input of the metrics.
 
 use netchannel_control::hosts::Hosts;
 use netchannel_control::types::{Path, Status};
 use netchannel_engine::totals::Users;
 
-/// Everything that is written down.
+/// All data that the metrics show.
 #[derive(Clone, Debug, Default)]
 pub struct MetricsSnapshot {
-    /// The daemon; its programs are not listed.
+    /// The status of the daemon, without its programs.
     pub status: Status,
     /// Attached programs.
     pub programs: u64,
-    /// Sockets of programs by the path they take.
+    /// The number of sockets of programs, by path.
     pub sockets: Vec<(Path, u64)>,
-    /// What programs counted, by user.
+    /// The counters of programs, by user.
     pub users: Users,
     /// Other hosts.
     pub hosts: Hosts,
-    /// Times the configuration was read again.
+    /// How often the configuration was read again.
     pub reloads: u64,
-    /// Times it had mistakes and was not taken.
+    /// How often it had mistakes and was refused.
     pub refused_reloads: u64,
 }

@@ -1,24 +1,24 @@
-//! The text that Prometheus reads: families with help and type, samples with labels.
+//! The text format of Prometheus: families with help and type, samples with labels.
 
 use std::fmt::Write;
 
-/// What a family's values are.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// They only grow, until the daemon is started anew.
+    /// The values only grow, until the daemon is restarted.
     Counter,
-    /// They go up and down.
+    /// The values go up and down.
     Gauge,
 }
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// A whole number.
+    /// An integer.
     Count(u64),
-    /// Microseconds, told in seconds.
+    /// Microseconds, written in seconds.
     Microseconds(u64),
-    /// Nanoseconds, told in seconds.
+    /// Nanoseconds, written in seconds.
     Nanoseconds(u64),
 }
 
@@ -28,14 +28,14 @@ impl From<u64> for Value {
     }
 }
 
-/// The text as it is written.
+/// The text.
 #[derive(Debug, Default)]
 pub struct Text {
     text: String,
 }
 
 impl Text {
-    /// Writes a family: one sample for each item; nothing where there is none.
+    /// Writes a family with one sample for each item. Writes nothing where there is none.
     pub fn family<'a, L, V>(
         &mut self,
         (name, kind, help): (&str, Kind, &str),
@@ -71,7 +71,7 @@ impl Text {
     }
 
     fn put(&mut self, what: std::fmt::Arguments<'_>) {
-        // Into memory, which does not fail.
+        // Writing into memory does not fail.
         let _ = self.text.write_fmt(what);
     }
 
@@ -94,7 +94,7 @@ impl Text {
         }
     }
 
-    /// What was written.
+    /// The complete text.
     #[must_use]
     pub fn finish(self) -> String {
         self.text

@@ -1,4 +1,4 @@
-//! What commands are told.
+//! The answers to commands.
 
 use super::Daemon;
 use crate::answering::{Answering, Progress};
@@ -12,26 +12,26 @@ use netchannel_service::addresses::shown as shown_address;
 use rustix::process::{Resource, getrlimit};
 use std::time::Instant;
 
-/// An answer that takes longer.
+/// An answer that takes several turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// To a command.
     Command(u32),
-    /// To all who fetch metrics.
+    /// To all connections that fetch metrics.
     Metrics,
 }
 
-/// What becomes of a request.
+/// The answer to a request.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// It is answered at once.
+    /// The answer is complete.
     Now(Response),
-    /// It takes longer; this is what the answer begins with.
+    /// The answer takes several turns; this is its beginning.
     Long(Box<Answering>, Vec<u8>),
 }
 
 impl Daemon {
-    /// Answers a command of `user`, who may be shown only what is his own.
+    /// Answers a command of `user`, who may see only his own programs.
     pub(super) fn respond(&mut self, request: Request, user: u32) -> Answer {
         let only = self.sees_only(user);
         let sees_all = only.is_none();
@@ -77,7 +77,7 @@ impl Daemon {
         (user != 0 && user != own).then_some(user)
     }
 
-    /// Looks at programs, links and other hosts.
+    /// Calls `at` with the state of programs, links and other hosts.
     pub(super) fn with_host<T>(&mut self, at: impl FnOnce(&Host<'_>, &mut Copies) -> T) -> T {
         let host = Host {
             core: &self.core,
@@ -86,7 +86,7 @@ impl Daemon {
         at(&host, &mut self.copies)
     }
 
-    /// Goes on for one turn with one of the answers that take longer, each in its turn.
+    /// Continues one of the answers that take several turns, each in its turn.
     pub(super) fn work(&mut self) {
         while let Some(work) = self.works.pop_front() {
             let was_done = match work {
@@ -130,7 +130,7 @@ impl Daemon {
         true
     }
 
-    /// What is said of the daemon itself: everything but the programs.
+    /// The status of the daemon without the programs.
     pub(super) fn summary(&mut self, only: Option<u32>, memory: &Memory) -> Status {
         let core = &self.core;
         let locals = core.directory().locals();

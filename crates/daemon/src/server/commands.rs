@@ -1,4 +1,4 @@
-//! Commands connect, ask one thing, and read the answer.
+//! Commands: each connects, sends one request, and reads the answer.
 
 use super::answers::{Answer, Work};
 use super::{BATCH, Daemon, accept, peer_credentials};
@@ -56,7 +56,7 @@ impl Daemon {
         self.on_step(number, step);
     }
 
-    /// Does what is to be done next with a command.
+    /// Executes the next step of a command.
     pub(super) fn on_step(&mut self, number: u32, step: Step) {
         match step {
             Step::AwaitRequest | Step::Answer(_) => {}
@@ -74,7 +74,7 @@ impl Daemon {
         }
     }
 
-    /// There is more to be found of the answer to a command.
+    /// Puts a command into the list of answers to continue.
     fn list(&mut self, number: u32) {
         if let Some(command) = self.commands.get(number)
             && !std::mem::replace(&mut command.is_listed, true)

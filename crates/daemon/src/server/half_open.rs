@@ -1,5 +1,5 @@
-//! Connections to the attach socket that have not attached yet. They are bounded, for each user and for all: who holds them open loses
-//! his own before anybody else loses one.
+//! Connections to the attach socket that have not attached yet. They are bounded, for each user and for all. A user who
+//! holds them open loses his own before another user loses one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// How long a connection may stay without attaching.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// All of them, by number.
+/// All half-open connections, by number.
 #[derive(Debug)]
 pub struct HalfOpen {
     each: usize,
@@ -16,7 +16,7 @@ pub struct HalfOpen {
 }
 
 impl HalfOpen {
-    /// None yet; never more than `each` of one user, and `all` together.
+    /// No connections; at most `each` of one user, and `all` together.
     #[must_use]
     pub const fn new(each: usize, all: usize) -> Self {
         Self {
@@ -26,14 +26,15 @@ impl HalfOpen {
         }
     }
 
-    /// A connection of `user`. Returns the one that goes for it, if one must: the user's own oldest, or the oldest of who has most.
+    /// Adds a connection of `user`. Returns the one that must be closed for it, if any: the user's own oldest, or the
+    /// oldest of the user with the most.
     pub fn add(&mut self, number: u32, user: u32, now: Instant) -> Option<u32> {
         let of_user = self.of(user);
         let mut goes = None;
         if of_user >= self.each {
             goes = self.oldest_of(user);
         } else if self.open.len() >= self.all {
-            // The newcomer counts too: where nobody has more than he, he makes room himself.
+            // The new connection counts too: where no user has more than this one, his own oldest is closed.
             let most = self.open.values().map(|(owner, _)| *owner);
             let most = most.max_by_key(|owner| (self.of(*owner), *owner == user));
             goes = most.and_then(|owner| self.oldest_of(owner));
@@ -45,25 +46,25 @@ impl HalfOpen {
         goes
     }
 
-    /// A connection has attached, or is gone.
+    /// A connection has attached or ended.
     pub fn remove(&mut self, number: u32) {
         self.open.remove(&number);
     }
 
-    /// Whether a connection is one of them.
+    /// Whether a connection is half-open.
     #[must_use]
     pub fn has(&self, number: u32) -> bool {
         self.open.contains_key(&number)
     }
 
-    /// How many a user has.
+    /// The number of a user's connections.
     #[must_use]
     pub fn of(&self, user: u32) -> usize {
         let same = self.open.values().filter(|(owner, _)| *owner == user);
         same.count()
     }
 
-    /// Those that took too long.
+    /// The connections that are overdue.
     #[must_use]
     pub fn overdue(&self, now: Instant) -> Vec<u32> {
         let late = |since: &Instant| now.saturating_duration_since(*since) >= PATIENCE;
@@ -72,7 +73,7 @@ impl HalfOpen {
         overdue.map(|(number, _)| *number).collect()
     }
 
-    /// When the next one takes too long.
+    /// When the next one is overdue.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let since = self.open.values().map(|(_, since)| *since);

@@ -1,4 +1,4 @@
-//! Other hosts, as far as the daemon's loop has to do with them: what is shown, and what is configured.
+//! Other hosts, as far as the daemon's loop is concerned: views and the configuration.
 
 use super::Daemon;
 use crate::configured::{Configured, refusal, scheduler};
@@ -12,7 +12,7 @@ use netchannel_scheduler::registry::Kind;
 use netchannel_scheduler::{Registry, Settings};
 
 impl Daemon {
-    /// Everything that is shown of other hosts; empty without a configuration.
+    /// The view of other hosts; empty without a configuration.
     pub(super) fn show_hosts(&mut self) -> Hosts {
         let mut hosts = Hosts {
             taken_nanoseconds: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
@@ -29,7 +29,7 @@ impl Daemon {
         hosts
     }
 
-    /// Reads the configuration again, and tells what came of it.
+    /// Reads the configuration again, and reports the result.
     pub(super) fn reload(&mut self) -> Response {
         let Some(configured) = &self.configured else {
             return Response::Error(refusal());
@@ -63,7 +63,7 @@ impl Daemon {
         Response::Reloaded(report)
     }
 
-    /// Somebody sent SIGHUP: what a command would be told goes into the log.
+    /// Reads the configuration again on SIGHUP, and writes the report into the log.
     pub(super) fn reload_on_signal(&mut self) {
         let Response::Reloaded(report) = self.reload() else {
             return;
@@ -91,7 +91,7 @@ impl Daemon {
         }
     }
 
-    /// Uses a policy in the place of the one of its kind, or tells which there are.
+    /// Sets a policy in the place of the one of its kind, or returns the present policies.
     pub(super) fn set_scheduler(&mut self, text: Option<&str>) -> Response {
         let Some(configured) = &self.configured else {
             return self.set_copying(text);
@@ -113,7 +113,7 @@ impl Daemon {
         }
     }
 
-    /// Without a configuration there is one policy that anything is decided by: programs of this host copy.
+    /// Without a configuration only the copy policy is used, by programs of this host.
     fn set_copying(&mut self, text: Option<&str>) -> Response {
         if let Some(text) = text {
             match Registry::builtin().parse(text) {
@@ -137,7 +137,7 @@ impl Daemon {
         })
     }
 
-    /// Lets a configuration hold. Returns what could not be done as it says.
+    /// Applies a configuration. Returns a sentence for each setting that can not be applied.
     fn configure(&mut self, configured: Configured, changes: &[Change]) -> Vec<String> {
         let mut warnings = Vec::new();
         if !changes.is_empty() {
@@ -152,7 +152,7 @@ impl Daemon {
         warnings
     }
 
-    /// Tells programs of the copy policy: the default, where nothing is configured.
+    /// Publishes the copy policy for programs: the default where there is no configuration.
     pub(super) fn publish_copy_rules(&mut self) {
         let rules = match &self.configured {
             Some(configured) => copying::rules(&configured.current().scheduler),

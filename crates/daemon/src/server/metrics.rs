@@ -1,4 +1,4 @@
-//! Metrics are fetched.
+//! The connections that fetch metrics.
 
 use super::answers::Work;
 use super::{BATCH, Daemon, accept};
@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 impl Daemon {
-    /// Serves metrics at this address from now on, if at any, and no longer where it did.
+    /// Serves metrics at this address from now on, if at any, and stops serving them at the former one.
     ///
     /// # Errors
-    /// Why it can not, in a sentence; then all is as it was.
+    /// A sentence with the reason; nothing has changed then.
     pub(super) fn serve_metrics(&mut self, address: Option<SocketAddr>) -> Result<(), String> {
         if self.metrics.as_ref().map(Metrics::address) == address {
             return Ok(());
@@ -36,7 +36,7 @@ impl Daemon {
             let Some(metrics) = &mut self.metrics else {
                 return;
             };
-            // Who comes now waits until there is room: nobody is driven out who has asked.
+            // A new connection waits until there is room: no connection is closed that has sent its request.
             if metrics.fetches.are_all_waiting() {
                 return;
             }
@@ -71,7 +71,7 @@ impl Daemon {
         self.on_fetched(number, step);
     }
 
-    /// Tells what was counted lately, or has it counted.
+    /// Answers with a recent count, or starts a new one.
     fn fetch_metrics(&mut self, number: u32, with_body: bool) -> Step {
         let Some(metrics) = &mut self.metrics else {
             return Step::Close;
@@ -95,7 +95,7 @@ impl Daemon {
         Step::Await
     }
 
-    /// Goes on counting. Returns whether there was anything to do.
+    /// Continues the count. Returns whether there was anything to do.
     pub(super) fn continue_metrics(&mut self) -> bool {
         let counts = self.metrics.as_mut().and_then(|one| one.counts.take());
         let Some(mut counts) = counts else {
@@ -159,7 +159,7 @@ impl Daemon {
         let [reloads, refused_reloads] = self.reloads;
         let remote: u64 = self.stacks.iter().map(|one| one.connections()).sum();
         let mut sockets = counted.paths;
-        // Programs see no difference: those are among the virtual ones.
+        // For programs these sockets are virtual ones: they were counted there.
         for (path, count) in &mut sockets {
             if *path == Path::Virtual {
                 *count = count.saturating_sub(remote);

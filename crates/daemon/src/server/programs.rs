@@ -1,4 +1,4 @@
-//! Programs connect, ask, and hang up.
+//! The connections of programs: requests and hang-ups.
 
 use super::turns::Turns;
 use super::{Daemon, accept, peer_credentials};
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Connections taken before others have their turn.
+/// Connections accepted before others have their turn.
 const MOST_ACCEPTED: usize = 64;
 
 impl Daemon {
@@ -29,7 +29,7 @@ impl Daemon {
         }
     }
 
-    /// Whoever holds connections open without attaching must not lock the others out.
+    /// Adds a half-open connection. A user who holds many open must not lock the others out.
     fn add_half_open(&mut self, number: u32, user: u32) {
         let goes = self.half_open.add(number, user, Instant::now());
         if let Some(goes) = goes {
@@ -68,7 +68,7 @@ impl Daemon {
                     sender,
                 } => {
                     let start = Instant::now();
-                    // Without word of changes the addresses are looked at when they may matter.
+                    // Where there is no notification of changes, the addresses are read when they may matter.
                     if self.addresses.is_none() && message.operation == Operation::Listen as u32 {
                         self.refresh_addresses();
                     }
@@ -85,8 +85,8 @@ impl Daemon {
         }
     }
 
-    /// Sends the answer to a request. Fails where the program is to be detached: for a fault, or
-    /// because it is gone.
+    /// Sends the answer to a request. An error means that the program must be detached: for a fault, or because it has
+    /// ended.
     fn reply(
         &mut self,
         number: u32,
@@ -125,7 +125,7 @@ impl Daemon {
         }
     }
 
-    /// A program has attached, or another user has begun anew on its socket and may not.
+    /// A program has attached, or another user was refused to attach over its socket.
     fn on_attach(&mut self, number: u32) {
         let Some(program) = self.core.programs().get(&number) else {
             return;
@@ -138,8 +138,8 @@ impl Daemon {
         }
     }
 
-    /// The kernel bounds the descriptors in flight, and others have used them up. Who asks learns
-    /// it as an errno, and nothing stays that it does not know of.
+    /// The kernel bounds the descriptors in flight, and others have used them up. The program gets an errno, and keeps
+    /// nothing that it does not know of.
     fn answer_without_descriptors(
         &mut self,
         number: u32,
@@ -162,7 +162,7 @@ impl Daemon {
         packet::send(socket, &refusal, &[]).map_err(|_| None)
     }
 
-    /// Lets go of a program, for a fault of its own or because it hung up.
+    /// Detaches a program, for a fault or because it has hung up.
     pub(super) fn detach(&mut self, number: u32, fault: Option<&'static str>) {
         if let Some(fault) = fault {
             let program = self.core.programs().get(&number);
@@ -171,7 +171,7 @@ impl Daemon {
             self.fault_of(fault, process, &name);
         }
         if let Some(program) = self.core.programs().get(&number) {
-            // Its socket may live on in a forked child of the daemon's peer: epoll must not.
+            // Its socket may stay open in a forked child of the program: it must be removed from epoll explicitly.
             self.watch.remove(&*program.socket);
             let _ = rustix::net::shutdown(&*program.socket, rustix::net::Shutdown::Both);
         }

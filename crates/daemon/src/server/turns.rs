@@ -1,22 +1,24 @@
-//! Whose turn it is: each user has so many messages and so much time in one pass of the loop, whatever the number of his programs. What
-//! is left waits in the sockets until the next pass, which begins as soon as the others were served.
+//! The budget of each user in one pass of the loop: a number of messages and a time, whatever the number of his
+//! programs. Further messages wait in the sockets until the next pass, which begins as soon as the other users were
+//! served.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Messages of one user handled in one pass.
+/// Messages of one user that are handled in one pass.
 const MESSAGES: usize = 16;
-/// How long messages of one user are handled in one pass: a link takes a tenth of it, a look for a listener among thousands all of it.
+/// How long messages of one user are handled in one pass. Making a link takes a tenth of it, a look-up of a listener
+/// among thousands all of it.
 const TIME: Duration = Duration::from_micros(500);
 
-/// One pass.
+/// The budgets of one pass.
 #[derive(Debug, Default)]
 pub struct Turns {
     used: HashMap<u32, (usize, Duration)>,
 }
 
 impl Turns {
-    /// Whether one more message of `user` is handled in this pass.
+    /// Whether another message of `user` is handled in this pass.
     #[must_use]
     pub fn has(&self, user: u32) -> bool {
         let used = self.used.get(&user);

@@ -1,4 +1,4 @@
-//! What each user has, as `netchannel status` shows it.
+//! The resources of each user, as `netchannel status` shows them.
 
 use super::Daemon;
 use netchannel_control::types::{Share, User};
@@ -6,7 +6,7 @@ use netchannel_engine::UserUse;
 use std::collections::BTreeMap;
 
 impl Daemon {
-    /// All users who have something, or `only` one; their regions and links occupy so much memory.
+    /// All users with resources, or `only` one. Their regions and links occupy this much memory.
     pub(super) fn users(&self, only: Option<u32>, memory: &BTreeMap<u32, u64>) -> Vec<User> {
         let mut users = self.core.uses(memory);
         users.retain(|one| only.is_none_or(|user| one.user == user));

@@ -1,4 +1,4 @@
-//! What metrics say of programs: sockets by path, what was counted by user, what memory is occupied.
+//! The counts of programs for the metrics: sockets by path, counters by user, and occupied memory.
 
 use super::Host;
 use super::entry::path_of;
@@ -11,27 +11,28 @@ use netchannel_engine::totals::{Totals, Users};
 use netchannel_engine::turn::Turn;
 use std::rc::Weak;
 
-/// What was found.
+/// A complete count.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     /// Programs that are shown.
     pub programs: u64,
-    /// Sockets by the path they take.
+    /// The number of sockets by path.
     pub paths: Vec<(Path, u64)>,
-    /// What programs counted, with those that are gone, by user.
+    /// The counters of programs by user, including programs that have ended.
     pub users: Users,
-    /// What all regions and links occupy.
+    /// The memory that all regions and links occupy.
     pub memory: Memory,
 }
 
-/// The count, as far as it has come.
+/// A count in progress.
 #[derive(Debug)]
 pub struct Counts {
     occupied: Occupied,
     regions: Regions,
     stage: Stage,
     current: Option<(ListedRegion, RegionScan)>,
-    /// What regions say, until it is known which of them were counted among those that are gone meanwhile.
+    /// The counters of regions. Some of these regions may end meanwhile, and are then counted among those that have
+    /// ended.
     totals: Vec<(Weak<ProgramRegion>, u32, Totals)>,
     counted: Counted,
 }
@@ -45,7 +46,7 @@ enum Stage {
 }
 
 impl Counts {
-    /// Begins it.
+    /// Begins a count.
     pub fn new(host: &Host<'_>) -> Self {
         let all = [Path::Virtual, Path::Kernel, Path::Listener, Path::Fresh];
         Self {
@@ -61,7 +62,7 @@ impl Counts {
         }
     }
 
-    /// Goes on for a turn. Returns what was found when it is done.
+    /// Continues for a turn. Returns the count when it is complete.
     pub fn run_turn(
         &mut self,
         host: &Host<'_>,
@@ -82,7 +83,7 @@ impl Counts {
                 Stage::Occupied => Stage::ListRegions,
                 Stage::ListRegions => Stage::ScanRegions,
                 Stage::ScanRegions => {
-                    // Who is gone by now is counted there, and no other.
+                    // Regions that have ended by now are in that copy, and only those.
                     self.totals.retain(|(region, ..)| region.strong_count() > 0);
                     self.counted.users = host.core.departed().clone();
                     Stage::Totals
@@ -107,7 +108,7 @@ impl Counts {
             let next =
                 current.or_else(|| self.regions.pop().and_then(|one| self.open(one, copies)));
             let Some((found, mut scan)) = next else {
-                // One that can not be looked at is left out.
+                // A region that can not be read is left out.
                 if self.regions.is_empty() {
                     return true;
                 }

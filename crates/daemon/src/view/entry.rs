@@ -1,4 +1,4 @@
-//! One socket, as the entry of its region and its slot show it.
+//! The view of one socket, from the entry of its region and from its slot.
 
 use super::links::{Announced, Slots, is_listener_of};
 use netchannel_abi::link::{self, MOST_RING_LOG2, Role, side_flags};
@@ -15,10 +15,10 @@ use netchannel_shm::Snapshot;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Connections with programs of other hosts, by link and slot of the socket here.
+/// Connections with programs of other hosts, by link and slot of the socket on this host.
 pub type RemoteByPlace = HashMap<(u64, u32), RemoteConnection>;
 
-/// What is shown beside an entry.
+/// The context of an entry.
 pub struct EntryContext<'a> {
     pub core: &'a CoreEngine,
     pub region: &'a ProgramRegion,
@@ -28,7 +28,7 @@ pub struct EntryContext<'a> {
     pub remote: &'a RemoteByPlace,
 }
 
-/// The path of a state, and the state in TCP's words.
+/// The path of a state, and the corresponding state of TCP.
 pub const fn path_of(state: State) -> (Path, &'static str) {
     match state {
         State::Virtual => (Path::Virtual, "ESTAB"),
@@ -38,7 +38,7 @@ pub const fn path_of(state: State) -> (Path, &'static str) {
     }
 }
 
-/// The socket of an entry.
+/// The view of an entry's socket.
 pub fn socket(
     context: &EntryContext<'_>,
     entry: &SocketEntry,
@@ -92,7 +92,7 @@ pub fn socket(
     socket
 }
 
-/// Links offered that nobody has taken, and connections announced on those that were.
+/// The number of offered links that nobody has taken, and of connections announced on the links of a listener.
 fn pending(context: &EntryContext<'_>, number: u32) -> u64 {
     let core = context.core;
     let Some(listener) = core.listeners().get(&number) else {
@@ -105,7 +105,7 @@ fn pending(context: &EntryContext<'_>, number: u32) -> u64 {
     waiting / MESSAGE_BYTES as u64 + context.announced.of(number)
 }
 
-/// A connection with a program of another host.
+/// Adds the data of a connection with a program of another host.
 fn show(remote: &RemoteConnection, to: &mut Socket) {
     to.path = Path::Channel;
     (*remote.host).clone_into(&mut to.host);
@@ -172,7 +172,7 @@ fn tcp_state(own: u32, other: u32) -> &'static str {
     }
 }
 
-/// Bytes between two indices; more than the rings of a direction can hold is a lie.
+/// The number of bytes between two indices. More than the rings of a direction can hold is false, and clamped.
 fn queued(tail: u64, head: u64) -> u64 {
     let most = (1 << (MOST_RING_LOG2 + 1)) + link::SMALL_RING as u64;
     tail.wrapping_sub(head)

@@ -1,4 +1,4 @@
-//! Links as they are needed: whose they are, what their queues and slots say, what memory they take.
+//! Views of links: their users, their queues and slots, and their memory.
 
 use super::regions::numbers;
 use netchannel_abi::link::{QUEUE_CAPACITY, QueueIndices, Slot};
@@ -12,7 +12,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Acquire;
 
-/// Whether a listener is one of this user's.
+/// Whether a listener belongs to this user.
 pub fn is_listener_of(core: &CoreEngine, listener: u32, user: u32) -> bool {
     let of_user = |number: &u32| {
         let program = core.programs().get(number);
@@ -22,7 +22,7 @@ pub fn is_listener_of(core: &CoreEngine, listener: u32, user: u32) -> bool {
     known.is_some_and(|known| known.user == user || known.holders.iter().any(of_user))
 }
 
-/// Whether one of the ends of a link is this user's.
+/// Whether one of the ends of a link belongs to this user.
 pub fn is_of(core: &CoreEngine, link: &Link, user: u32) -> bool {
     let client = core.programs().get(&link.client);
     link.user == user
@@ -34,7 +34,7 @@ fn memory_of(core: &CoreEngine, link: &Link) -> Option<Outside> {
     Outside::admit(link.memory.as_raw_fd(), core.limits().layout().size()).ok()
 }
 
-/// Slots of links, for one turn: between two of them a link may go, and with it its descriptor.
+/// The slots of links, for one turn. Between two turns a link may end, with its descriptor.
 pub struct Slots<'a> {
     core: &'a CoreEngine,
     last: Option<(u64, Option<Outside>)>,
@@ -81,7 +81,7 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Goes on for a turn. Returns whether it is done.
+    /// Continues for a turn. Returns whether it is complete.
     pub fn run_turn(
         &mut self,
         core: &CoreEngine,
@@ -102,13 +102,13 @@ impl Announced {
         true
     }
 
-    /// On all links to a listener.
+    /// The number on all links to a listener.
     pub fn of(&self, listener: u32) -> u64 {
         self.by_listener.get(&listener).copied().unwrap_or(0)
     }
 }
 
-/// Connections in the job queue of a link.
+/// The number of connections in the job queue of a link.
 fn announced(core: &CoreEngine, link: &Link, copy: &mut Snapshot) -> u64 {
     let place = core.limits().layout().job_queue();
     let filled = memory_of(core, link)
@@ -121,12 +121,12 @@ fn announced(core: &CoreEngine, link: &Link, copy: &mut Snapshot) -> u64 {
     count.min(QUEUE_CAPACITY as u64)
 }
 
-/// The memory that regions and links really occupy.
+/// The memory that regions and links occupy.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// In all.
+    /// The sum.
     pub bytes: u64,
-    /// By the user whom they are charged to.
+    /// By the user to whom the memory is charged.
     pub by_user: BTreeMap<u32, u64>,
 }
 
@@ -149,7 +149,7 @@ pub struct Occupied {
 }
 
 impl Occupied {
-    /// Nothing was looked at yet.
+    /// Nothing was measured yet.
     pub fn new(core: &CoreEngine) -> Self {
         Self {
             programs: numbers(core),
@@ -160,7 +160,7 @@ impl Occupied {
         }
     }
 
-    /// Goes on for a turn. Returns whether it is done.
+    /// Continues for a turn. Returns whether it is complete.
     pub fn run_turn(&mut self, core: &CoreEngine, turn: &Turn) -> bool {
         while let Some(number) = self.programs.get(self.next) {
             self.next += 1;
@@ -184,12 +184,12 @@ impl Occupied {
         true
     }
 
-    /// What they occupy.
+    /// The occupied memory.
     pub const fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Links that a program made.
+    /// The number of links that a program made.
     pub fn links_of(&self, program: u32) -> u64 {
         self.links.get(&program).copied().unwrap_or(0)
     }

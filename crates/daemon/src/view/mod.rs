@@ -24,10 +24,10 @@ pub use sockets::{FULL, Sockets};
 use netchannel_engine::CoreEngine;
 use netchannel_service::stack::Stack;
 
-/// What there is to look at on this host.
+/// The state of this host, for views.
 #[derive(Clone, Copy)]
 pub struct Host<'a> {
-    /// Programs, links, listeners.
+    /// The programs, links and listeners.
     pub core: &'a CoreEngine,
     /// The stack modules.
     pub stacks: &'a [Box<dyn Stack>],

@@ -1,4 +1,4 @@
-//! What `netchannel status` says of each program, written as it is found.
+//! The list of programs for `netchannel status`, written as it is found.
 
 use super::Host;
 use super::links::{Memory, Occupied};
@@ -12,7 +12,7 @@ use netchannel_engine::totals::Totals;
 use netchannel_engine::turn::Turn;
 use netchannel_service::memory;
 
-/// The list, as far as it has come.
+/// A list in progress.
 #[derive(Debug)]
 pub struct Programs {
     only: Option<u32>,
@@ -26,7 +26,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Begins it, for a user or for who may see all.
+    /// Begins a list, for one user or for all.
     pub fn new(host: &Host<'_>, only: Option<u32>, out: &mut Vec<u8>) -> Self {
         out.push(b'[');
         Self {
@@ -41,7 +41,7 @@ impl Programs {
         }
     }
 
-    /// Goes on for a turn, or until enough is written. Returns whether it is done.
+    /// Continues for a turn, or until enough output is written. Returns whether it is complete.
     pub fn run_turn(
         &mut self,
         host: &Host<'_>,
@@ -64,7 +64,7 @@ impl Programs {
                 let before: &[u8] = if self.is_first { b"" } else { b"," };
                 out.extend_from_slice(before);
                 self.is_first = false;
-                // Into memory, which does not fail.
+                // Writing into memory does not fail.
                 let _ = serde_json::to_writer(&mut *out, &self.program(number, program, copies));
             }
             if turn.is_over() || out.len() >= FULL {
@@ -75,12 +75,12 @@ impl Programs {
         true
     }
 
-    /// What all regions and links occupy, known at the end.
+    /// The memory that all regions and links occupy, known at the end.
     pub fn memory(&self) -> Memory {
         self.occupied.memory().clone()
     }
 
-    /// One program, with what was counted in the regions that are shown for it.
+    /// The view of one program, with the counters of the regions that are shown for it.
     fn program(&self, number: u32, program: &Program, copies: &mut Copies) -> types::Program {
         let mut shown = types::Program {
             program: number,

@@ -1,4 +1,5 @@
-//! Every region once, with the program to show for it: its own, or else one that uses it, as a forked child that goes on.
+//! Every region once, with the program for which it is shown: its own program, or else one that uses it, such as a
+//! forked child that goes on.
 
 use netchannel_engine::CoreEngine;
 use netchannel_engine::program::{Program, ProgramRegion};
@@ -7,39 +8,40 @@ use netchannel_service::memory;
 use std::collections::{BTreeMap, HashSet};
 use std::rc::{Rc, Weak};
 
-/// In which order regions are gone through.
+/// The order of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// By the number of the program that is shown for them.
+    /// By the number of the program for which they are shown.
     Program,
-    /// Those that occupy least come first: where an answer is cut, nobody hides the sockets of others behind lots of his own.
+    /// Regions that occupy the least come first: where an answer is cut, no user hides the sockets of others behind
+    /// many of his own.
     Memory,
 }
 
 /// One region.
 #[derive(Clone, Debug)]
 pub struct ListedRegion {
-    /// Number of the program that is shown for it.
+    /// The number of the program for which it is shown.
     pub program: u32,
     /// The region.
     pub region: Weak<ProgramRegion>,
 }
 
-/// Finds them, step by step.
+/// A list of regions, found step by step.
 #[derive(Debug)]
 pub struct Regions {
     only: Option<u32>,
     order: Order,
     programs: Vec<u32>,
     next: usize,
-    /// Own regions were found, and now come those that are used too.
+    /// Own regions were found; now come those that are used too.
     includes_inherited: bool,
     seen: HashSet<*const ProgramRegion>,
     found: BTreeMap<(u64, usize), ListedRegion>,
 }
 
 impl Regions {
-    /// Those of programs of a user, or of all.
+    /// The regions of programs of a user, or of all.
     pub fn new(core: &CoreEngine, only: Option<u32>, order: Order) -> Self {
         Self {
             only,
@@ -52,7 +54,7 @@ impl Regions {
         }
     }
 
-    /// Goes on for a turn. Returns whether it is done.
+    /// Continues for a turn. Returns whether the list is complete.
     pub fn run_turn(&mut self, core: &CoreEngine, turn: &Turn) -> bool {
         while let Some(number) = self.programs.get(self.next).copied() {
             self.next += 1;
@@ -77,7 +79,7 @@ impl Regions {
     }
 
     fn note(&mut self, program: u32, region: &Rc<ProgramRegion>) {
-        // No other has the address as long as somebody knows this one, weakly too.
+        // The address is unique as long as a weak reference to the region exists.
         if self.seen.insert(Rc::as_ptr(region)) {
             let place = match self.order {
                 Order::Program => program.into(),
@@ -89,17 +91,17 @@ impl Regions {
         }
     }
 
-    /// Takes the next one out.
+    /// Takes the next region.
     pub fn pop(&mut self) -> Option<ListedRegion> {
         self.found.pop_first().map(|(_, found)| found)
     }
 
-    /// Whether all were taken out.
+    /// Whether all regions were taken.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// Those that are shown for a program, where they are ordered by it.
+    /// The regions that are shown for a program, where the list is in the order of programs.
     pub fn of(&self, program: u32) -> impl Iterator<Item = &ListedRegion> {
         let place = u64::from(program);
         let range = self.found.range((place, 0)..=(place, usize::MAX));
@@ -114,7 +116,7 @@ pub fn numbers(core: &CoreEngine) -> Vec<u32> {
     numbers
 }
 
-/// A program that is still there, and that may be shown.
+/// A program that still exists and may be shown.
 pub fn visible(core: &CoreEngine, number: u32, only: Option<u32>) -> Option<&Program> {
     let program = core.programs().get(&number)?;
     only.is_none_or(|user| program.user == user)

@@ -1,5 +1,5 @@
-//! The answer to `netchannel ss`: every socket that may be shown, written as it is found. Where there are too many it says so, and what
-//! is left out are those of who has most of them.
+//! The answer to `netchannel ss`: every socket that may be shown, written as it is found. Where there are too many, the
+//! answer says so, and sockets of the user with the most are left out.
 
 use super::Host;
 use super::entry::{EntryContext, RemoteByPlace, socket};
@@ -10,22 +10,22 @@ use netchannel_engine::turn::Turn;
 use netchannel_service::stack::Cursor;
 use std::collections::HashMap;
 
-/// Sockets in one answer.
+/// The limit of sockets in one answer.
 const MOST: u64 = 1_000_000;
-/// Those of one user.
+/// The limit of one user.
 const MOST_OF_USER: u64 = 250_000;
-/// Bytes that are written before whoever asked has taken some.
+/// Output that is written before the client has read some.
 pub const FULL: usize = 64 << 10;
-/// Connections with other hosts that are looked at in one step.
+/// Connections with other hosts that are listed in one step.
 const REMOTE_AT_ONCE: usize = 128;
 
-/// The answer, as far as it has come.
+/// An answer in progress.
 #[derive(Debug)]
 pub struct Sockets {
     only: Option<u32>,
     regions: Regions,
     announced: Announced,
-    /// The part that is asked next, and from where on.
+    /// The stack module that is listed next, and from where on.
     stack: usize,
     cursor: Cursor,
     remote: RemoteByPlace,
@@ -46,7 +46,7 @@ enum Stage {
 }
 
 impl Sockets {
-    /// Begins it, for a user or for who may see all.
+    /// Begins an answer, for one user or for all.
     pub fn new(host: &Host<'_>, only: Option<u32>, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(br#"{"list":["#);
         Self {
@@ -64,7 +64,7 @@ impl Sockets {
         }
     }
 
-    /// Goes on for a turn, or until enough is written. Returns whether it is done.
+    /// Continues for a turn, or until enough output is written. Returns whether it is complete.
     pub fn run_turn(
         &mut self,
         host: &Host<'_>,
@@ -129,7 +129,7 @@ impl Sockets {
             let Some((found, scan)) = current.or_else(|| self.open_next(copies)) else {
                 return true;
             };
-            // One that is gone, or can not be read, shows nothing.
+            // A region that has ended or can not be read shows nothing.
             if let Some(mut scan) = scan
                 && !self.write_some(host, &found, &mut scan, copies, turn, out)
             {
@@ -145,7 +145,7 @@ impl Sockets {
         Some((found, scan))
     }
 
-    /// Writes sockets of one region. Returns whether it is through with it.
+    /// Writes sockets of one region. Returns whether the region is complete.
     fn write_some(
         &mut self,
         host: &Host<'_>,
@@ -179,7 +179,7 @@ impl Sockets {
                 out.push(b',');
             }
             let socket = socket(&context, entry, state, &mut slots, copy);
-            // Into memory, which does not fail.
+            // Writing into memory does not fail.
             let _ = serde_json::to_writer(&mut *out, &socket);
             *shown += 1;
             *of_user += 1;

@@ -1,21 +1,23 @@
-//! What the peer says. Nothing it says is believed, and nothing makes this panic.
+//! Frames of the peer. They are not trusted, and none of them causes a panic.
 
 use super::VirtualSocket;
-use crate::channel::Notice;
+use crate::channel::ControlFrame;
 use crate::claims::Claim;
 use crate::receiver::Accepted;
-use crate::sender::Moved;
+use crate::sender::WindowEffect;
 use crate::types::{Changes, End, Placement, Reason, State, Violation, Window};
 
 impl VirtualSocket {
-    /// Open came again for this connection: the same answer is given again.
+    /// Open came again for this connection: the same answer is sent again.
     ///
     /// # Errors
-    /// A window that cannot be. The connection is reset.
+    /// An invalid window. The connection is reset.
     pub fn on_open_again(&mut self, limit: u64, now: u64) -> Result<(), Violation> {
         match self.state {
-            State::Established if self.handshake != Notice::Settled => self.handshake.raise(),
-            State::Closed(End::Aborted(_)) => self.reset.raise(),
+            State::Established if self.handshake != ControlFrame::Acknowledged => {
+                self.handshake.schedule()
+            }
+            State::Closed(End::Aborted(_)) => self.reset.schedule(),
             _ => {}
         }
         if matches!(self.state, State::Closed(_)) {
@@ -27,23 +29,23 @@ impl VirtualSocket {
     /// The peer has accepted, with its first window.
     ///
     /// # Errors
-    /// A window that cannot be, or an answer to what was not asked. The connection is reset.
+    /// An invalid window, or an answer without a request. The connection is reset.
     pub fn on_answer(&mut self, limit: u64, now: u64) -> Result<(), Violation> {
-        self.named = true;
+        self.peer_handle_known = true;
         if let State::Closed(end) = self.state {
-            // Given up while it was on its way: the peer learns it now.
+            // The connection was given up before the answer came: the peer is told now.
             if matches!(end, End::Aborted(_)) {
-                self.reset.raise();
+                self.reset.schedule();
             }
             return Ok(());
         }
         if self.state == State::Deciding || !self.handshake.was_sent() {
             return Err(self.violation(Violation::NotOpen, now));
         }
-        self.clock.heard(now);
+        self.clock.on_peer_frame(now);
         if self.state == State::Opening {
             self.state = State::Established;
-            self.handshake.settle();
+            self.handshake.acknowledge();
             self.changes.insert(Changes::ESTABLISHED);
             self.clock.progress();
         }
@@ -60,9 +62,9 @@ impl VirtualSocket {
         length: u32,
         now: u64,
     ) -> Result<Placement, Violation> {
-        if !self.listens(now)? {
-            // A peer that says something again has not heard how it ended.
-            self.remind();
+        if !self.accepts_frame(now)? {
+            // A peer that repeats something does not know how the connection ended.
+            self.repeat_final_frame();
             return Ok(Placement::Discard);
         }
         let accepted = match self.receiver.on_data(sequence, length) {
@@ -100,11 +102,11 @@ impl VirtualSocket {
                 Placement::Discard
             }
         };
-        self.follow(now);
+        self.update(now);
         Ok(placement)
     }
 
-    /// `length` bytes from `sequence`, all or the next part of a claim, are written. The frontier may move.
+    /// `length` bytes from `sequence` were written: all of a claim, or its next part. The frontier may move.
     pub fn placed(&mut self, claim: &Claim, sequence: u64, length: u32, now: u64) {
         let (moved, forgotten) = self.receiver.placed(claim, sequence, length);
         self.counters.bytes_dropped += forgotten;
@@ -117,28 +119,28 @@ impl VirtualSocket {
                 self.changes.insert(Changes::AT_END);
             }
         }
-        self.follow(now);
+        self.update(now);
     }
 
-    /// The claim is written, or given up as far as it was not (its channel was lost).
+    /// The claim is written, or given up in part because its channel was lost.
     pub fn finish(&mut self, claim: Claim, now: u64) {
         self.receiver.finish(claim);
-        self.follow(now);
+        self.update(now);
     }
 
     /// The peer acknowledges and opens its window.
     ///
     /// # Errors
-    /// An acknowledgement or a window that cannot be. The connection is reset.
+    /// An invalid acknowledgement or window. The connection is reset.
     pub fn on_window(&mut self, window: Window, now: u64) -> Result<(), Violation> {
-        if !self.listens(now)? {
+        if !self.accepts_frame(now)? {
             if window.ask {
-                self.remind();
+                self.repeat_final_frame();
             }
             return Ok(());
         }
         if window.ask {
-            self.receiver.say_window();
+            self.receiver.schedule_window();
         }
         let moved = self.sender.on_window(&window);
         self.after_window(moved, now)
@@ -147,10 +149,10 @@ impl VirtualSocket {
     /// The peer's direction ends at `sequence`.
     ///
     /// # Errors
-    /// An end beyond the window, or that is not where it can be. The connection is reset.
+    /// An end beyond the window, or an end that contradicts what came before. The connection is reset.
     pub fn on_fin(&mut self, sequence: u64, now: u64) -> Result<(), Violation> {
-        if !self.listens(now)? {
-            self.remind();
+        if !self.accepts_frame(now)? {
+            self.repeat_final_frame();
             return Ok(());
         }
         let before = self.receiver.is_ended();
@@ -160,16 +162,17 @@ impl VirtualSocket {
         if !before && self.receiver.is_ended() {
             self.changes.insert(Changes::AT_END);
         }
-        self.follow(now);
+        self.update(now);
         Ok(())
     }
 
-    /// The peer has reset or refused it. Bytes that the program has not read are void.
+    /// The peer has reset or refused the connection. Bytes that the program has not read are discarded.
     pub fn on_reset(&mut self, reason: Reason, now: u64) {
         if matches!(self.state, State::Closed(_)) {
             return;
         }
-        // All that is missing is that the peer has heard of our end, and it has forgotten the connection: it had.
+        // The peer has forgotten the connection, and only the acknowledgement of our end is missing: so the peer had
+        // received the end.
         let forgotten = reason == Reason::NoSocket
             && self.receiver.is_ended()
             && self.sender.all_acknowledged();
@@ -178,37 +181,37 @@ impl VirtualSocket {
         } else {
             End::Reset(reason)
         });
-        self.follow(now);
+        self.update(now);
     }
 
-    /// Any frame but Open and Reset: whether there is still somebody to hear it.
-    fn listens(&mut self, now: u64) -> Result<bool, Violation> {
+    /// Whether the connection still accepts a frame other than Open and Reset.
+    fn accepts_frame(&mut self, now: u64) -> Result<bool, Violation> {
         match self.state {
             State::Closed(_) => Ok(false),
             State::Deciding => Err(self.violation(Violation::NotOpen, now)),
             State::Opening => {
-                self.clock.heard(now);
+                self.clock.on_peer_frame(now);
                 Ok(true)
             }
             State::Established => {
-                self.clock.heard(now);
+                self.clock.on_peer_frame(now);
                 // The peer knows our handle.
-                self.handshake.settle();
+                self.handshake.acknowledge();
                 Ok(true)
             }
         }
     }
 
-    /// Whether what the peer sends meets a reset: the program has closed, or neither sends nor reads any more.
+    /// Whether bytes of the peer cause a reset: the program has closed, or neither writes nor reads any more.
     const fn is_unwanted(&self) -> bool {
-        self.orphan || self.deaf && self.sender.is_shut()
+        self.orphan || self.read_shut && self.sender.is_shut()
     }
 
-    /// After the end: the peer has missed what it was told last.
-    fn remind(&mut self) {
+    /// After the end: the peer has missed the last frame, which is sent again.
+    fn repeat_final_frame(&mut self) {
         match self.state {
-            State::Closed(End::Finished) => self.receiver.say_window(),
-            State::Closed(End::Aborted(_)) => self.reset.raise(),
+            State::Closed(End::Finished) => self.receiver.schedule_window(),
+            State::Closed(End::Aborted(_)) => self.reset.schedule(),
             _ => {}
         }
     }
@@ -218,7 +221,11 @@ impl VirtualSocket {
         self.after_window(moved, now)
     }
 
-    fn after_window(&mut self, moved: Result<Moved, Violation>, now: u64) -> Result<(), Violation> {
+    fn after_window(
+        &mut self,
+        moved: Result<WindowEffect, Violation>,
+        now: u64,
+    ) -> Result<(), Violation> {
         let moved = match moved {
             Ok(moved) => moved,
             Err(violation) => return Err(self.violation(violation, now)),
@@ -229,7 +236,7 @@ impl VirtualSocket {
         if moved.acknowledged || moved.opened || moved.end {
             self.clock.progress();
         }
-        self.follow(now);
+        self.update(now);
         Ok(())
     }
 

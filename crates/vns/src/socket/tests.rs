@@ -136,7 +136,7 @@ impl Pair {
     }
 
     /// Both send all they have until they have nothing.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn acknowledge(&mut self) {
         for _ in 0..1000 {
             let mut quiet = true;
             while let Some(transmit) = self.a_sends(1000, ONE) {

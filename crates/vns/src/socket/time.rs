@@ -1,4 +1,4 @@
-//! What the time brings.
+//! Timers.
 
 use super::VirtualSocket;
 use crate::clock::Due;
@@ -8,9 +8,11 @@ use crate::types::{End, Reason, State};
 const ASKS: u32 = 2;
 
 impl VirtualSocket {
-    /// When [`Self::on_timeout`] is to be called, or [`Self::next_transmit`] has something, if nothing happens before; `None`: never.
+    /// When [`Self::on_timeout`] must be called, or [`Self::next_transmit`] has a frame, if no event happens before;
+    /// `None` for never.
     ///
-    /// It may move later by events; to be called too early is harmless, so a timer need not be moved by each event.
+    /// An event may move it later. A call that comes too early is harmless, so a timer need not be moved with each
+    /// event.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         let next = match self.state {
@@ -24,10 +26,10 @@ impl VirtualSocket {
         [next, window].into_iter().flatten().min()
     }
 
-    /// It is `now`.
+    /// Handles the timers that are due.
     pub fn on_timeout(&mut self, now: u64) {
         self.receiver.on_time(now);
-        // At most one of each kind comes due at a time; the bound is for times that are zero.
+        // At most one timer of each kind is due at a time. The limit is for times that are zero.
         for _ in 0..8 {
             if matches!(self.state, State::Closed(_) | State::Deciding) {
                 break;
@@ -40,22 +42,22 @@ impl VirtualSocket {
                     self.counters.probes += 1;
                     let probes = self.clock.probed(&self.settings, now);
                     if self.state == State::Opening {
-                        self.handshake.raise();
+                        self.handshake.schedule();
                     } else {
                         let segment = u64::from(self.settings.segment);
-                        self.sender.suspect(segment, probes > ASKS);
+                        self.sender.probe(segment, probes > ASKS);
                     }
                 }
-                Due::Question => {
+                Due::KeepAlive => {
                     self.counters.probes += 1;
-                    self.clock.asked(now);
+                    self.clock.on_keep_alive_sent(now);
                     self.sender.ask();
                 }
                 Due::LingerOver => self.end_linger(),
-                Due::EndingOver => self.end(End::Finished),
+                Due::EndTimedOut => self.end(End::Finished),
                 Due::TimedOut => self.give_up(Reason::TimedOut, now),
             }
         }
-        self.follow(now);
+        self.update(now);
     }
 }

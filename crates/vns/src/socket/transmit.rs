@@ -1,4 +1,4 @@
-//! What is sent next, and what was sent on which channel.
+//! The next frame to send, and the channels of sent frames.
 
 use super::VirtualSocket;
 use crate::channel::ChannelId;
@@ -6,10 +6,10 @@ use crate::claims::Hold;
 use crate::types::{Changes, End, State, Transmit};
 
 impl VirtualSocket {
-    /// The next frame to send, with at most `budget` bytes of payload; with 0 only frames without any.
+    /// The next frame to send, with at most `budget` bytes of payload. With 0 only frames without payload are returned.
     ///
-    /// It stays the next until [`Self::sent`] says that it was committed to a channel. Order: Reset; Open or Answer; Window; what was
-    /// lost; new bytes; Fin.
+    /// It stays the next one until [`Self::sent`] is called. The order is: Reset; Open or Answer; Window; lost bytes;
+    /// new bytes; Fin.
     #[must_use]
     pub fn next_transmit(&self, budget: u32, now: u64) -> Option<Transmit> {
         match self.state {
@@ -19,8 +19,8 @@ impl VirtualSocket {
                 self.handshake.is_due().then_some(Transmit::Open { limit })
             }
             State::Established => self.next_of_established(budget, now),
-            State::Closed(_) if !self.named => None,
-            // The peer may have missed that its end was taken.
+            State::Closed(_) if !self.peer_handle_known => None,
+            // The peer may not know that its end was received.
             State::Closed(End::Finished) if self.receiver.is_ended() => self.next_window(now),
             State::Closed(_) => self.reset_to_send(),
         }
@@ -46,34 +46,34 @@ impl VirtualSocket {
         (ask || self.receiver.is_due(now)).then(|| self.receiver.window(ask))
     }
 
-    /// `transmit`, just given by [`Self::next_transmit`] under the same lock, was committed to `channel`.
+    /// `transmit`, just returned by [`Self::next_transmit`] under the same lock, was assigned to `channel`.
     ///
-    /// Whoever commits to a channel that is found lost afterwards must say so by [`Self::on_channel_lost`] afterwards too.
+    /// If that channel turns out to be lost, [`Self::on_channel_lost`] must be called after this.
     pub fn sent(&mut self, transmit: &Transmit, channel: ChannelId, now: u64) {
         match *transmit {
             Transmit::Open { limit } | Transmit::Answer { limit } => {
                 self.handshake.sent(channel);
-                self.receiver.told_first(limit, now);
+                self.receiver.on_first_limit_sent(limit, now);
             }
             Transmit::Data { sequence, length } => {
                 self.counters.bytes_repeated += self.sender.data_sent(sequence, length, channel);
             }
             Transmit::Window(ref window) => {
-                self.receiver.told(window, channel, now);
+                self.receiver.on_window_sent(window, channel, now);
                 if window.ask {
-                    self.sender.asked();
+                    self.sender.on_ask_sent();
                 }
                 self.counters.windows += 1;
             }
             Transmit::Fin { .. } => self.sender.fin_sent(channel),
             Transmit::Reset { .. } => self.reset.sent(channel),
         }
-        self.follow(now);
+        self.update(now);
     }
 
-    /// Keeps all bytes from `sequence` on in the ring until [`Self::release`], also if they are acknowledged before: for who takes
-    /// them from the ring outside of the lock. One hold on the first is enough for many. `None` if there are [`crate::MOST_CLAIMS`]
-    /// already; then the bytes are to be taken under the lock.
+    /// Keeps all bytes from `sequence` on in the ring until [`Self::release`], even if they are acknowledged before:
+    /// for a worker that takes them from the ring outside of the lock. One hold on the first byte is enough for many.
+    /// `None` if there are [`crate::MOST_CLAIMS`] already; the bytes must be taken under the lock then.
     #[must_use]
     pub fn hold(&mut self, sequence: u64) -> Option<Hold> {
         self.sender.hold(sequence)
@@ -86,33 +86,33 @@ impl VirtualSocket {
         if self.sender.released() != before && !matches!(self.state, State::Closed(_)) {
             self.changes.insert(Changes::ACKNOWLEDGED);
         }
-        self.follow(now);
+        self.update(now);
     }
 
-    /// `channel` is gone with what was on it. To be told to every socket of the peer: also one that has sent nothing there says its
-    /// Window again, so that it learns of a Reset that went down with the channel.
+    /// `channel` is lost with all frames on it. This must be called for every socket of the peer: a socket that has
+    /// sent nothing there sends its Window again, so that it learns of a Reset that was lost with the channel.
     pub fn on_channel_lost(&mut self, channel: ChannelId, now: u64) {
         self.handshake.on_channel_lost(channel);
         self.reset.on_channel_lost(channel);
         match self.state {
             State::Established => {
                 self.sender.on_channel_lost(channel);
-                self.receiver.say_window();
+                self.receiver.schedule_window();
             }
-            State::Closed(End::Finished) if self.receiver.was_told_on(channel) => {
-                self.receiver.say_window();
+            State::Closed(End::Finished) if self.receiver.was_announced_on(channel) => {
+                self.receiver.schedule_window();
             }
             _ => {}
         }
-        self.follow(now);
+        self.update(now);
     }
 
-    /// What is not acknowledged takes up much of the program's room: the peer is to say at once what it has. Otherwise it may take its
-    /// time ([`crate::Settings::acknowledge_delay`]).
+    /// Unacknowledged bytes take up much of the program's ring: asks the peer for an acknowledgement at once. Otherwise
+    /// the peer may delay it ([`crate::Settings::acknowledge_delay`]).
     pub fn ask(&mut self, now: u64) {
         if self.state == State::Established {
             self.sender.ask();
-            self.follow(now);
+            self.update(now);
         }
     }
 }

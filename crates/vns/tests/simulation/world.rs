@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use netchannel_vns::{
-    Claim, End, Handle, Linger, Lookup, MOST_CLAIMS, MOST_FLIGHTS, MOST_RANGES, Reason, Start,
-    State, VirtualSocket,
+    Claim, End, Handle, Linger, Lookup, MOST_CLAIMS, MOST_IN_FLIGHT_RANGES, MOST_RANGES, Reason,
+    Start, State, VirtualSocket,
 };
 
 use crate::host::{Connection, Host, NO_HANDLE, Outcome};
@@ -609,7 +609,7 @@ impl World {
             let socket = &connection.socket;
             assert!(socket.gaps() <= MOST_RANGES);
             assert!(socket.claims() <= MOST_CLAIMS && socket.holds() <= MOST_CLAIMS);
-            assert!(socket.flights() <= MOST_FLIGHTS);
+            assert!(socket.in_flight_ranges() <= MOST_IN_FLIGHT_RANGES);
         }
     }
 

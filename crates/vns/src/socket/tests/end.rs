@@ -31,18 +31,18 @@ fn defect_2_each_direction_ends_by_itself() {
     let mut pair = Pair::new();
     pair.written(10);
     pair.a.shutdown_write(pair.now);
-    pair.settle();
+    pair.acknowledge();
     assert!(pair.b.take_changes().contains(Changes::AT_END));
     assert_eq!(pair.a.tcp_state(), TcpState::FinWait2);
     assert_eq!(pair.b.tcp_state(), TcpState::CloseWait);
     // The other direction goes on.
     pair.b.on_written(B.wrapping_add(3000), pair.now).unwrap();
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.a.frontier(), B.wrapping_add(3000));
     assert!(!pair.a.at_end());
     pair.b.shutdown_write(pair.now);
     assert_eq!(pair.b.tcp_state(), TcpState::LastAck);
-    pair.settle();
+    pair.acknowledge();
     assert!(pair.a.at_end());
     for socket in [&pair.a, &pair.b] {
         assert_eq!(socket.state(), State::Closed(End::Finished));
@@ -104,7 +104,7 @@ fn both_may_end_at_once() {
     pair.b_hears(one);
     pair.a_hears(other);
     assert_eq!(pair.a.tcp_state(), TcpState::Closing);
-    pair.settle();
+    pair.acknowledge();
     assert!(pair.a.is_finished(pair.now) && pair.b.is_finished(pair.now));
 }
 
@@ -123,7 +123,7 @@ fn a_lost_fin_and_its_lost_acknowledgement_are_said_again() {
     pair.b_sends(0, TWO).unwrap();
     pair.b.on_channel_lost(TWO, pair.now);
     pair.a.on_channel_lost(TWO, pair.now);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.a.tcp_state(), TcpState::FinWait2);
 }
 
@@ -131,7 +131,7 @@ fn a_lost_fin_and_its_lost_acknowledgement_are_said_again() {
 fn who_is_finished_still_says_that_the_end_was_taken() {
     let mut pair = Pair::new();
     pair.b.shutdown_write(pair.now);
-    pair.settle();
+    pair.acknowledge();
     pair.a.shutdown_write(pair.now);
     let fin = pair.a_sends(0, ONE).unwrap();
     pair.b_hears(fin);
@@ -154,7 +154,7 @@ fn who_is_finished_still_says_that_the_end_was_taken() {
 fn a_peer_that_has_forgotten_an_ended_connection_had_heard_the_end() {
     let mut pair = Pair::new();
     pair.b.shutdown_write(pair.now);
-    pair.settle();
+    pair.acknowledge();
     pair.a.shutdown_write(pair.now);
     pair.a_sends(0, ONE).unwrap();
     pair.a_hears(Transmit::Reset {
@@ -164,7 +164,7 @@ fn a_peer_that_has_forgotten_an_ended_connection_had_heard_the_end() {
     // With bytes that nobody acknowledged it is a reset.
     let mut pair = Pair::new();
     pair.b.shutdown_write(pair.now);
-    pair.settle();
+    pair.acknowledge();
     pair.written(1);
     pair.a.shutdown_write(pair.now);
     pair.a_sends(9, ONE).unwrap();
@@ -224,10 +224,10 @@ fn closing_with_unread_bytes_resets() {
 fn bytes_for_a_closed_program_reset() {
     let mut pair = Pair::new();
     pair.b.close(Linger::Background, pair.now);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.a.tcp_state(), TcpState::CloseWait);
     pair.written(1);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.state(), State::Closed(End::Aborted(Reason::Aborted)));
     assert_eq!(pair.a.state(), State::Closed(End::Reset(Reason::Aborted)));
 
@@ -247,16 +247,16 @@ fn a_closed_program_s_bytes_are_still_delivered() {
     let mut pair = Pair::new();
     pair.written(10_000);
     pair.a.close(Linger::Background, pair.now);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.a.state(), State::Established);
     pair.read(4096);
-    pair.settle();
+    pair.acknowledge();
     pair.read(8192);
-    pair.settle();
+    pair.acknowledge();
     pair.read(10_000);
     assert!(pair.b.at_end());
     pair.b.close(Linger::Background, pair.now);
-    pair.settle();
+    pair.acknowledge();
     assert!(pair.a.is_finished(pair.now) && pair.b.is_finished(pair.now));
 }
 
@@ -279,19 +279,19 @@ fn linger_tells_when_all_is_delivered_or_the_time_is_over() {
     pair.written(10);
     pair.a.close(Linger::Wait(SECOND), pair.now);
     assert!(!pair.a.take_changes().contains(Changes::LINGER_OVER));
-    pair.settle();
+    pair.acknowledge();
     assert!(pair.a.take_changes().contains(Changes::LINGER_OVER));
 
     let mut pair = Pair::new();
     pair.written(10_000);
     pair.a.close(Linger::Wait(SECOND), pair.now);
-    pair.settle();
+    pair.acknowledge();
     pair.pass(SECOND - 1);
     assert!(!pair.a.take_changes().contains(Changes::LINGER_OVER));
     pair.pass(1);
     assert!(pair.a.take_changes().contains(Changes::LINGER_OVER));
     pair.read(4096);
-    pair.settle();
+    pair.acknowledge();
     assert!(
         pair.b.frontier() == A.wrapping_add(8192),
         "it goes on behind"
@@ -310,7 +310,7 @@ fn linger_tells_when_all_is_delivered_or_the_time_is_over() {
 fn a_reset_that_a_channel_took_along_is_said_again() {
     let mut pair = Pair::new();
     pair.written(1);
-    pair.settle();
+    pair.acknowledge();
     pair.a.abort(Reason::Aborted, pair.now);
     let reset = pair.a_sends(0, ONE).unwrap();
     pair.a.on_channel_lost(ONE, pair.now);
@@ -364,16 +364,16 @@ fn after_the_end_nothing_happens() {
 fn who_neither_reads_nor_writes_any_more_answers_bytes_with_a_reset() {
     let mut pair = Pair::new();
     pair.written(10);
-    pair.settle();
+    pair.acknowledge();
     pair.b.shutdown_read();
     pair.written(20);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.frontier(), A.wrapping_add(20), "taken all the same");
     pair.b.shutdown_write(pair.now);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.tcp_state(), TcpState::FinWait2, "nothing came");
     pair.written(30);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.state(), State::Closed(End::Aborted(Reason::Aborted)));
     assert_eq!(pair.b.frontier(), A.wrapping_add(20));
     assert_eq!(pair.a.state(), State::Closed(End::Reset(Reason::Aborted)));

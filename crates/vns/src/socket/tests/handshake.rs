@@ -20,7 +20,7 @@ fn a_connection_costs_one_round_trip() {
     assert_eq!(pair.a.take_changes(), Changes::ESTABLISHED);
     assert_eq!(pair.b.take_changes(), Changes::ESTABLISHED);
     assert_eq!(pair.a.tcp_state(), TcpState::Established);
-    pair.settle();
+    pair.acknowledge();
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_lost_channel_takes_open_and_answer_along_and_they_are_said_again() {
     let answer = pair.b_sends(0, TWO).unwrap();
     pair.a_hears(answer);
     assert_eq!(pair.a.state(), State::Established);
-    pair.settle();
+    pair.acknowledge();
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn bytes_may_overtake_the_answer() {
     assert_eq!(pair.a_sends(99, ONE), None, "it cannot name the peer yet");
     pair.a_hears(answer);
     assert_eq!(pair.a.state(), State::Established);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.tcp_state(), TcpState::FinWait2);
     assert_eq!(pair.a.tcp_state(), TcpState::CloseWait);
 }

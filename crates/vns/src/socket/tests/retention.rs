@@ -67,7 +67,7 @@ fn a_late_copy_changes_nothing() {
     pair.written(1000);
     let late = pair.a_sends(1000, ONE).unwrap();
     pair.a.on_channel_lost(ONE, pair.now);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.frontier(), A.wrapping_add(1000));
     assert_eq!(pair.b.on_data(A, 1000, pair.now), Ok(Placement::Discard));
     pair.b_hears(late);
@@ -143,13 +143,13 @@ fn what_is_held_is_not_given_back() {
     // A slow worker has not taken the second thousand yet; a copy goes by another channel.
     let slow = pair.a_sends(1000, TWO).unwrap();
     let hold = pair.a.hold(A.wrapping_add(1000)).unwrap();
-    pair.settle();
+    pair.acknowledge();
     pair.now += SECOND;
     pair.a.on_timeout(pair.now);
-    pair.settle();
+    pair.acknowledge();
     pair.b_hears(data(A, 1000));
     pair.b_hears(slow);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.frontier(), A.wrapping_add(3000));
     assert_eq!(pair.a.acknowledged(), A.wrapping_add(1000));
     assert_eq!(pair.a.next_timeout(), None, "nothing is waited for");
@@ -258,7 +258,7 @@ fn more_ranges_than_may_be_remembered_are_forgotten_not_acknowledged() {
     pair.pass(DELAY);
     assert_eq!(pair.b_sends(0, ONE), Some(again(frontier, limit)));
     pair.a_hears(again(frontier, limit));
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.a.acknowledged(), A.wrapping_add(2 * count));
     assert_eq!(pair.a.counters().probes, 0);
 }

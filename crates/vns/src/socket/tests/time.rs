@@ -61,10 +61,10 @@ fn user_time_out_also_ends_waiting_for_a_window_of_a_peer_that_lives() {
     let mut pair = Pair::new();
     pair.a.set_user_timeout(Some(5 * SECOND));
     pair.written(5000);
-    pair.settle();
+    pair.acknowledge();
     for _ in 0..49 {
         pair.pass(100 * MILLISECOND);
-        pair.settle();
+        pair.acknowledge();
         assert_eq!(pair.a.state(), State::Established);
     }
     pair.pass(100 * MILLISECOND);
@@ -78,15 +78,15 @@ fn user_time_out_also_ends_waiting_for_a_window_of_a_peer_that_lives() {
 fn without_it_a_closed_window_may_stay_closed_for_ever() {
     let mut pair = Pair::new();
     pair.written(5000);
-    pair.settle();
+    pair.acknowledge();
     for _ in 0..2000 {
         pair.pass(SECOND);
-        pair.settle();
+        pair.acknowledge();
     }
     assert_eq!(pair.a.state(), State::Established);
     assert!(pair.a.counters().probes < 100, "seldom asked");
     pair.read(4000);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.frontier(), A.wrapping_add(5000));
 }
 
@@ -94,7 +94,7 @@ fn without_it_a_closed_window_may_stay_closed_for_ever() {
 fn an_idle_connection_has_no_timer() {
     let mut pair = Pair::new();
     pair.written(100);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.a.next_timeout(), None);
     assert_eq!(pair.b.next_timeout(), None);
 }
@@ -132,7 +132,7 @@ fn keep_alive_asks_and_gives_up() {
     pair.a.set_keep_alive(Some(keep_alive));
     for _ in 0..100 {
         pair.pass(SECOND);
-        pair.settle();
+        pair.acknowledge();
     }
     assert_eq!(pair.a.state(), State::Established);
     assert_eq!(pair.a.counters().probes, 10);
@@ -142,7 +142,7 @@ fn keep_alive_asks_and_gives_up() {
 fn a_closed_program_waits_for_the_peer_s_end_only_so_long() {
     let mut pair = Pair::new();
     pair.a.close(Linger::Background, pair.now);
-    pair.settle();
+    pair.acknowledge();
     let (time, said) = alone(&mut pair, 1000 * SECOND);
     assert_eq!((time, said.len()), (60 * SECOND, 0));
     assert!(pair.a.is_finished(pair.now));
@@ -159,11 +159,11 @@ fn a_closed_program_waits_for_the_peer_s_end_only_so_long() {
 fn a_closed_program_s_bytes_wait_only_so_long_for_a_window() {
     let mut pair = Pair::new();
     pair.written(5000);
-    pair.settle();
+    pair.acknowledge();
     pair.a.close(Linger::Background, pair.now);
     for _ in 0..61 {
         pair.pass(SECOND);
-        pair.settle();
+        pair.acknowledge();
     }
     assert_eq!(
         pair.a.state(),

@@ -5,7 +5,7 @@ use super::*;
 fn defect_6_a_reader_that_stops_stops_its_sender_only_by_its_window() {
     let mut pair = Pair::new();
     pair.written(10_000);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.frontier(), A.wrapping_add(CAPACITY));
     assert_eq!(
         pair.a.acknowledged(),
@@ -14,7 +14,7 @@ fn defect_6_a_reader_that_stops_stops_its_sender_only_by_its_window() {
     );
     assert_eq!((pair.a.sendable(), pair.a_sends(9999, ONE)), (0, None));
     pair.read(1024);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.frontier(), A.wrapping_add(CAPACITY + 1024));
 }
 
@@ -176,7 +176,7 @@ fn who_asks_is_answered_at_once() {
 fn a_lost_window_is_said_again() {
     let mut pair = Pair::new();
     pair.written(10_000);
-    pair.settle();
+    pair.acknowledge();
     pair.read(4096);
     pair.b_sends(0, TWO).unwrap();
     pair.b.on_channel_lost(TWO, pair.now);
@@ -189,7 +189,7 @@ fn a_lost_window_is_said_again() {
 fn a_closed_window_is_asked_after() {
     let mut pair = Pair::new();
     pair.written(10_000);
-    pair.settle();
+    pair.acknowledge();
     pair.read(4096);
     // A peer that forgets to say it again.
     pair.b_sends(0, TWO).unwrap();
@@ -210,11 +210,11 @@ fn a_closed_window_is_asked_after() {
 fn a_larger_ring_opens_the_window() {
     let mut pair = Pair::new();
     pair.written(100_000);
-    pair.settle();
+    pair.acknowledge();
     pair.b.on_capacity(1000, pair.now);
     assert_eq!(pair.b_sends(0, ONE), None);
     pair.b.on_capacity(65_536, pair.now);
-    pair.settle();
+    pair.acknowledge();
     assert_eq!(pair.b.frontier(), A.wrapping_add(65_536));
 }
 
@@ -226,7 +226,7 @@ fn indices_of_the_program_are_checked() {
     assert_eq!(pair.a.on_written(A.wrapping_add(99), now), Err(Fault));
     assert_eq!(pair.a.on_written(A.wrapping_sub(1), now), Err(Fault));
     assert_eq!(pair.b.on_read(A.wrapping_add(1), now), Err(Fault));
-    pair.settle();
+    pair.acknowledge();
     pair.read(50);
     assert_eq!(pair.b.on_read(A.wrapping_add(49), now), Err(Fault));
     pair.a.shutdown_write(now);

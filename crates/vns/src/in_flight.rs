@@ -1,4 +1,4 @@
-//! What is sent and not acknowledged, and on which channel it went.
+//! Bytes that were sent and are not acknowledged, and the channels on which they were sent.
 //!
 //! ```text
 //!   acknowledged                                    next
@@ -7,14 +7,16 @@
 //!     pieces: each has its end and its channels; lost ones have none
 //! ```
 //!
-//! A piece with several channels counts as lost when any of them is: sending twice is harmless, not sending is not.
+//! A piece with several channels counts as lost when any of them is lost: sending twice is harmless, and not sending is
+//! not.
 
 use std::collections::VecDeque;
 
 use crate::channel::{ChannelId, Channels};
 
-/// Pieces that a socket distinguishes. Beyond that, neighbours are joined, and a loss makes it repeat more than was lost.
-pub const MOST_FLIGHTS: usize = 256;
+/// The limit of pieces that a socket distinguishes. Beyond it neighbours are joined, and a loss makes the socket repeat
+/// more than was lost.
+pub const MOST_IN_FLIGHT_RANGES: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -29,16 +31,16 @@ impl Piece {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Flights {
+pub(crate) struct InFlight {
     acknowledged: u64,
     next: u64,
     /// A partition of `[acknowledged, next)`.
     pieces: VecDeque<Piece>,
-    /// How many pieces are lost.
+    /// The number of lost pieces.
     lost: usize,
 }
 
-impl Flights {
+impl InFlight {
     pub(crate) const fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
@@ -47,7 +49,7 @@ impl Flights {
         self.next
     }
 
-    /// The first range that has to be sent again.
+    /// The first range that must be sent again.
     pub(crate) fn first_lost(&self) -> Option<(u64, u64)> {
         if self.lost == 0 {
             return None;
@@ -62,7 +64,7 @@ impl Flights {
         None
     }
 
-    /// `[start, end)` is now on `channel`; gives how many of these bytes had been sent before.
+    /// Records that `[start, end)` was sent on `channel`. Returns how many of these bytes were sent before.
     pub(crate) fn record(&mut self, start: u64, end: u64, channel: ChannelId) -> u64 {
         let channels = Channels::only(channel);
         let repeated = self.next.min(end).saturating_sub(start);
@@ -78,12 +80,12 @@ impl Flights {
         repeated
     }
 
-    /// `[start, end)` has to be sent again, as far as it is not acknowledged.
+    /// Marks `[start, end)` as lost, as far as it is not acknowledged.
     pub(crate) fn lose(&mut self, start: u64, end: u64) {
         self.assign(start, end.min(self.next), Channels::NONE);
     }
 
-    /// All that was sent on `channel` has to be sent again.
+    /// Marks all bytes that were sent on `channel` as lost.
     pub(crate) fn on_channel_lost(&mut self, channel: ChannelId) {
         let mut any = false;
         for piece in &mut self.pieces {
@@ -97,7 +99,7 @@ impl Flights {
         }
     }
 
-    /// All before `to` (at most `next`) has arrived.
+    /// All bytes before `to` (at most `next`) have arrived.
     pub(crate) fn acknowledge(&mut self, to: u64) {
         self.acknowledged = to;
         while let Some(first) = self.pieces.front() {
@@ -111,7 +113,7 @@ impl Flights {
         }
     }
 
-    /// Gives all pieces within `[start, end)` these channels.
+    /// Sets the channels of all pieces within `[start, end)`.
     fn assign(&mut self, start: u64, end: u64, channels: Channels) {
         let start = start.max(self.acknowledged);
         if start >= end {
@@ -123,7 +125,7 @@ impl Flights {
             if piece.end > end {
                 break;
             }
-            // Cut at `start`, so a piece that ends beyond it begins at or beyond it.
+            // The pieces are cut at `start`, so a piece that ends after it begins at or after it.
             if piece.end > start {
                 piece.channels = channels;
             }
@@ -132,7 +134,7 @@ impl Flights {
         self.bound();
     }
 
-    /// Makes `at` a boundary, if it lies within a piece.
+    /// Makes `at` a boundary, if it is within a piece.
     fn split(&mut self, at: u64) {
         let index = self.pieces.partition_point(|piece| piece.end < at);
         let start = index
@@ -146,7 +148,7 @@ impl Flights {
         }
     }
 
-    /// Joins neighbours with the same channels, and counts the lost ones anew.
+    /// Joins neighbours with the same channels, and counts the lost pieces again.
     fn join(&mut self) {
         let mut kept = 0;
         self.lost = 0;
@@ -165,9 +167,9 @@ impl Flights {
         self.pieces.truncate(kept);
     }
 
-    /// Halves the pieces when there are too many.
+    /// Halves the number of pieces when there are too many.
     fn bound(&mut self) {
-        if self.pieces.len() <= MOST_FLIGHTS {
+        if self.pieces.len() <= MOST_IN_FLIGHT_RANGES {
             return;
         }
         for at in 0..self.pieces.len() / 2 {
@@ -188,7 +190,7 @@ impl Flights {
         self.join();
     }
 
-    /// Bytes that have to be sent again.
+    /// The number of lost bytes.
     pub(crate) fn lost_bytes(&self) -> u64 {
         if self.lost == 0 {
             return 0;
@@ -218,36 +220,36 @@ mod tests {
 
     #[test]
     fn runs_on_one_channel_are_one_piece() {
-        let mut flights = Flights::default();
+        let mut in_flight = InFlight::default();
         for at in 0..100 {
-            assert_eq!(flights.record(at * 10, at * 10 + 10, ONE), 0);
+            assert_eq!(in_flight.record(at * 10, at * 10 + 10, ONE), 0);
         }
-        assert_eq!((flights.pieces(), flights.next()), (1, 1000));
-        flights.acknowledge(555);
-        flights.on_channel_lost(TWO);
-        assert_eq!(flights.first_lost(), None);
-        flights.on_channel_lost(ONE);
-        assert_eq!(flights.first_lost(), Some((555, 1000)));
-        assert_eq!(flights.record(555, 600, TWO), 45);
-        assert_eq!(flights.first_lost(), Some((600, 1000)));
-        flights.acknowledge(1000);
-        assert_eq!((flights.pieces(), flights.first_lost()), (0, None));
+        assert_eq!((in_flight.pieces(), in_flight.next()), (1, 1000));
+        in_flight.acknowledge(555);
+        in_flight.on_channel_lost(TWO);
+        assert_eq!(in_flight.first_lost(), None);
+        in_flight.on_channel_lost(ONE);
+        assert_eq!(in_flight.first_lost(), Some((555, 1000)));
+        assert_eq!(in_flight.record(555, 600, TWO), 45);
+        assert_eq!(in_flight.first_lost(), Some((600, 1000)));
+        in_flight.acknowledge(1000);
+        assert_eq!((in_flight.pieces(), in_flight.first_lost()), (0, None));
     }
 
     #[test]
     fn only_what_the_lost_channel_carried_is_lost() {
-        let mut flights = Flights::default();
-        flights.record(0, 10, ONE);
-        flights.record(10, 20, TWO);
-        flights.record(20, 30, ONE);
-        flights.on_channel_lost(ONE);
-        assert_eq!(flights.first_lost(), Some((0, 10)));
-        flights.record(0, 10, TWO);
-        assert_eq!(flights.first_lost(), Some((20, 30)));
-        flights.acknowledge(25);
-        assert_eq!(flights.first_lost(), Some((25, 30)));
-        flights.on_channel_lost(TWO);
-        assert_eq!(flights.pieces(), 1);
+        let mut in_flight = InFlight::default();
+        in_flight.record(0, 10, ONE);
+        in_flight.record(10, 20, TWO);
+        in_flight.record(20, 30, ONE);
+        in_flight.on_channel_lost(ONE);
+        assert_eq!(in_flight.first_lost(), Some((0, 10)));
+        in_flight.record(0, 10, TWO);
+        assert_eq!(in_flight.first_lost(), Some((20, 30)));
+        in_flight.acknowledge(25);
+        assert_eq!(in_flight.first_lost(), Some((25, 30)));
+        in_flight.on_channel_lost(TWO);
+        assert_eq!(in_flight.pieces(), 1);
     }
 
     /// A byte knows its last channel; the model keeps one entry for each byte.
@@ -265,7 +267,7 @@ mod tests {
             // Without acknowledgements there are more pieces than are told apart.
             let acknowledges = round % 8 != 7;
             let steps = if acknowledges { 400 } else { 1500 };
-            let mut flights = Flights::default();
+            let mut in_flight = InFlight::default();
             let mut model: Vec<Option<u64>> = Vec::new();
             for _ in 0..steps {
                 let length = model.len() as u64;
@@ -273,37 +275,37 @@ mod tests {
                     0..4 => {
                         let channel = next(channels);
                         let end = length + 1 + next(9);
-                        flights.record(length, end, channel_of(channel));
+                        in_flight.record(length, end, channel_of(channel));
                         model.resize(usize::try_from(end).unwrap(), Some(channel));
                     }
                     // Seldom, so that much is in flight at the loss.
                     4 if acknowledges || next(200) == 0 => {
                         let channel = next(channels);
-                        flights.on_channel_lost(channel_of(channel));
+                        in_flight.on_channel_lost(channel_of(channel));
                         let lost = model.iter_mut().filter(|sent| **sent == Some(channel));
                         lost.for_each(|sent| *sent = None);
                     }
                     4 => {}
                     5 if !acknowledges => {}
                     5 => {
-                        let left = length - flights.acknowledged();
-                        let to = flights.acknowledged() + next(left.min(30) + 1);
-                        flights.acknowledge(to);
+                        let left = length - in_flight.acknowledged();
+                        let to = in_flight.acknowledged() + next(left.min(30) + 1);
+                        in_flight.acknowledge(to);
                     }
                     6 if !acknowledges => {}
                     6 => {
                         let start = next(length + 1);
                         let end = start + next(20);
-                        flights.lose(start, end);
+                        in_flight.lose(start, end);
                         let end = usize::try_from(end.min(length)).unwrap();
                         let start = usize::try_from(start).unwrap().min(end);
                         model[start..end].fill(None);
                     }
                     _ => {
-                        if let Some((start, end)) = flights.first_lost() {
+                        if let Some((start, end)) = in_flight.first_lost() {
                             let end = end.min(start + 1 + next(10));
                             let channel = next(channels);
-                            flights.record(start, end, channel_of(channel));
+                            in_flight.record(start, end, channel_of(channel));
                             let (from, to) = (
                                 usize::try_from(start).unwrap(),
                                 usize::try_from(end).unwrap(),
@@ -312,33 +314,33 @@ mod tests {
                         }
                     }
                 }
-                let from = usize::try_from(flights.acknowledged()).unwrap();
+                let from = usize::try_from(in_flight.acknowledged()).unwrap();
                 let lost = model[from..].iter().position(|sent| sent.is_none());
                 // Bounded pieces may make more lost than was, never less.
                 if let Some(lost) = lost {
-                    let (start, end) = flights.first_lost().unwrap();
+                    let (start, end) = in_flight.first_lost().unwrap();
                     assert!(start <= (from + lost) as u64 && start < end);
                     if acknowledges {
                         assert_eq!(start, (from + lost) as u64);
                     }
                 }
-                assert!(flights.pieces() <= MOST_FLIGHTS);
+                assert!(in_flight.pieces() <= MOST_IN_FLIGHT_RANGES);
             }
         }
     }
 
     #[test]
     fn many_small_segments_are_joined_and_none_is_forgotten() {
-        let mut flights = Flights::default();
+        let mut in_flight = InFlight::default();
         for at in 0..100_000 {
-            flights.record(at, at + 1, if at % 2 == 0 { ONE } else { TWO });
-            assert!(flights.pieces() <= MOST_FLIGHTS);
+            in_flight.record(at, at + 1, if at % 2 == 0 { ONE } else { TWO });
+            assert!(in_flight.pieces() <= MOST_IN_FLIGHT_RANGES);
         }
-        flights.on_channel_lost(ONE);
+        in_flight.on_channel_lost(ONE);
         let mut again = 0;
-        while let Some((start, end)) = flights.first_lost() {
+        while let Some((start, end)) = in_flight.first_lost() {
             again += end - start;
-            flights.record(start, end, TWO);
+            in_flight.record(start, end, TWO);
         }
         assert!(again >= 50_000, "{again}");
     }
