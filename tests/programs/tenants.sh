@@ -1,0 +1,282 @@
+#!/bin/bash
+# Real programs as a tenant, in a network namespace that has nothing but loopback: curl, wget, git, nginx, redis, socat, Python, Node
+# reach a world outside and are reached from it. What they observe is compared with kernel TCP, in a namespace of the same address that
+# is routed. Then what only a tenant has: what it may not reach, ports, caps, a reload, a daemon that is killed.
+LIMIT=${LIMIT:-240}
+. "$(dirname "$0")/common.sh"
+. "$HERE/helpers/http.sh"
+[ "$(id -u)" = 0 ] || skip "namespaces are made by root only"
+need ip nsenter unshare curl wget git nginx ab redis-server redis-cli socat openssl "$PYTHON"
+
+ID=nct$$
+OUTSIDE=$ID-outside HOST=$ID-host INSIDE=$ID-inside EMPTY=$ID-empty
+OWN=10.88.0.2 WORLD=10.7.0.2 HOST_ADDRESS=10.7.0.1
+
+remove_namespaces() {
+    local name
+    for name in "$OUTSIDE" "$HOST" "$INSIDE" "$EMPTY"; do ip netns del "$name" 2>/dev/null || true; done
+}
+trap 'remove_namespaces; finish' EXIT
+
+# The world and the host are neighbours; the namespace of the kernel's mode lies behind the host.
+make_namespaces() {
+    local name
+    for name in "$OUTSIDE" "$HOST" "$INSIDE" "$EMPTY"; do
+        ip netns add "$name" || skip "no network namespace can be made"
+        ip -n "$name" link set lo up
+    done
+    ip -n "$HOST" link add world type veth peer name host netns "$OUTSIDE"
+    ip -n "$HOST" link add tenant type veth peer name host netns "$INSIDE"
+    ip -n "$HOST" addr add "$HOST_ADDRESS/24" dev world
+    ip -n "$HOST" addr add 10.88.0.1/24 dev tenant
+    ip -n "$OUTSIDE" addr add "$WORLD/24" dev host
+    ip -n "$INSIDE" addr add "$OWN/24" dev host
+    ip -n "$HOST" link set world up
+    ip -n "$HOST" link set tenant up
+    ip -n "$OUTSIDE" link set host up
+    ip -n "$INSIDE" link set host up
+    ip -n "$OUTSIDE" route add 10.88.0.0/24 via "$HOST_ADDRESS"
+    ip -n "$INSIDE" route add default via 10.88.0.1
+    "${ON_HOST[@]}" sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
+}
+
+ON_HOST=(nsenter --net="/run/netns/$HOST")
+OUT=(nsenter --net="/run/netns/$OUTSIDE")
+
+# configure LINES...: the table of the tenant, with more lines.
+configure() {
+    {
+        printf '[host]\nname = "host"\n[[tenants]]\nname = "web"\naddresses = ["%s"]\n' "$OWN"
+        printf '%s\n' "$@"
+    } >"$TMP/netchannel.toml"
+}
+
+TENANT_SOCKET=$TMP/tenants/web/nc.sock
+
+start_daemon() {
+    start daemon "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET" --config "$TMP/netchannel.toml"
+    DAEMON=$LAST_STARTED
+    until_true 10 "the tenant's socket" test -S "$TENANT_SOCKET"
+}
+
+# enter MODE: IN runs a program inside, and AT is where the world finds port 80 of it.
+enter() {
+    MODE=$1
+    case $MODE in
+        kernel)
+            IN=(nsenter --net="/run/netns/$INSIDE")
+            AT=$OWN:80
+            ;;
+        tenant)
+            IN=("$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run web -- nsenter --net="/run/netns/$EMPTY")
+            AT=$HOST_ADDRESS:8080
+            configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]"
+            start_daemon
+            ;;
+    esac
+}
+
+# listens NAMESPACE PORT
+listens() {
+    nsenter --net="/run/netns/$1" grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf '%04X' "$2") [0-9A-F]+:0000 0A " /proc/net/tcp
+}
+
+answers() {
+    "${OUT[@]}" curl --silent --output /dev/null --max-time 1 "http://$AT/"
+}
+
+# try NAME COMMAND...: its exit code, and nothing else of it.
+try() {
+    local name=$1 code=0
+    shift
+    limited 40 "$@" >"$TMP/client.log" 2>&1 || code=$?
+    observe "$name: exit $code"
+}
+
+# ---- the tenant reaches the world ----------------------------------------------------------------------------------
+
+reaches() {
+    rm -rf "$TMP/www" "$TMP/got"
+    mkdir "$TMP/www" "$TMP/got"
+    ln "$TMP/large" "$TMP/small" "$TMP/www/"
+    git init --quiet --bare "$TMP/www/repository.git"
+    git -C "$TMP/www/repository.git" update-server-info
+    TEST_ADDRESS=$WORLD start world "${OUT[@]}" "$PYTHON" "$HERE/helpers/http_server.py" 8000 "$TMP/www"
+    until_true 10 "the world's server" listens "$OUTSIDE" 8000
+    local world=http://$WORLD:8000
+    try "curl" "${IN[@]}" curl --silent -o "$TMP/got/large" "$world/large"
+    observe "curl: $(checksum "$TMP/got/large")"
+    try "curl, upload" "${IN[@]}" curl --silent -T "$TMP/large" "$world/uploaded"
+    observe "curl, upload: $(checksum "$TMP/www/uploaded")"
+    try "curl, in parallel" "${IN[@]}" curl --silent --parallel --parallel-max 16 -o "$TMP/got/#1" "$world/small?[1-64]"
+    observe "curl, in parallel: $(ls "$TMP/got" | wc -l) files"
+    try "wget" "${IN[@]}" wget --quiet -O "$TMP/got/wget" "$world/large"
+    observe "wget: $(checksum "$TMP/got/wget")"
+    try "git" "${IN[@]}" git clone --quiet "$world/repository.git" "$TMP/got/repository"
+    try "python" "${IN[@]}" "$PYTHON" -c "
+import hashlib, urllib.request
+print(hashlib.sha256(urllib.request.urlopen('$world/large').read()).hexdigest())"
+    observe "python: $(cat "$TMP/client.log")"
+    if command -v node >/dev/null; then
+        try "node" "${IN[@]}" node -e "require('http').get('$world/small', r => r.pipe(process.stdout))"
+        observe "node: $(checksum "$TMP/client.log")"
+    else
+        left_out "node"
+    fi
+    try "nobody listens" "${IN[@]}" curl --silent --show-error "http://$WORLD:8001/"
+    observe "nobody listens: $(sed 's/after [0-9]* ms/after a while/' "$TMP/client.log")"
+    try "half closed" "${IN[@]}" sh -c "printf 'GET /small HTTP/1.0\r\n\r\n' | socat -t 10 - TCP:$WORLD:8000 >'$TMP/got/socat'"
+    observe "half closed: $(tail -c 1000 "$TMP/got/socat" | sha256sum)"
+    start store "${OUT[@]}" redis-server --port 6379 --bind "$WORLD" --save '' --protected-mode no
+    until_true 10 "redis outside" listens "$OUTSIDE" 6379
+    try "redis-cli" "${IN[@]}" redis-cli -h "$WORLD" SET key value
+    try "redis-cli" "${IN[@]}" redis-cli -h "$WORLD" GET key
+    observe "redis-cli: $(cat "$TMP/client.log")"
+    try "redis-benchmark" "${IN[@]}" redis-benchmark -h "$WORLD" -q -n 20000 -c 20 -P 4 -t set,get
+}
+
+# ---- the world reaches the tenant ----------------------------------------------------------------------------------
+
+is_reached() {
+    local folder=$TMP/nginx
+    rm -rf "$folder"
+    mkdir -p "$folder/www" "$folder/upload"
+    cp "$TMP/large" "$TMP/small" "$folder/www/"
+    chmod -R a+rX "$TMP"
+    chmod a+rwx "$folder/upload"
+    cat >"$folder/nginx.conf" <<CONFIGURATION
+user root;
+worker_processes 2;
+daemon off;
+pid $folder/nginx.pid;
+error_log $folder/error.log warn;
+events { worker_connections 1024; }
+http {
+    access_log off;
+    client_max_body_size 200m;
+    $(nginx_folders "$folder")
+    server {
+        listen 80;
+        root $folder/www;
+        location /who { return 200 "\$remote_addr \$server_addr:\$server_port\n"; }
+        location /upload/ { dav_methods PUT; root $folder; }
+    }
+}
+CONFIGURATION
+    start nginx "${IN[@]}" nginx -c "$folder/nginx.conf" -e "$folder/error.log"
+    until_true 10 "nginx inside" answers
+    try "who" "${OUT[@]}" curl --silent "http://$AT/who"
+    observe "who: $(cat "$TMP/client.log")"
+    try "large" "${OUT[@]}" curl --silent -o "$TMP/got/large" "http://$AT/large"
+    observe "large: $(checksum "$TMP/got/large")"
+    try "upload" "${OUT[@]}" curl --silent -T "$TMP/large" "http://$AT/upload/large"
+    observe "upload: $(checksum "$folder/upload/large")"
+    try "ab" "${OUT[@]}" ab -q -n 2000 -c 32 "http://$AT/small"
+    observe "ab: $(grep -E '^(Complete|Failed) requests' "$TMP/client.log" | xargs)"
+    try "ab, keep-alive" "${OUT[@]}" ab -q -k -n 5000 -c 32 "http://$AT/small"
+    observe "ab, keep-alive: $(grep -E '^(Complete|Failed) requests' "$TMP/client.log" | xargs)"
+    stop "$LAST_STARTED"
+    start redis "${IN[@]}" redis-server --port 80 --bind 0.0.0.0 --save '' --protected-mode no
+    until_true 10 "redis inside" "${OUT[@]}" redis-cli -h "${AT%:*}" -p "${AT#*:}" PING
+    try "redis" "${OUT[@]}" redis-benchmark -h "${AT%:*}" -p "${AT#*:}" -q -n 20000 -c 20 -t set,get
+    try "redis" "${OUT[@]}" redis-cli -h "${AT%:*}" -p "${AT#*:}" CLIENT LIST
+    observe "redis: $(grep -oE 'addr=[0-9.]+' "$TMP/client.log" | sort -u | xargs)"
+    stop "$LAST_STARTED"
+    try "nobody listens inside" "${OUT[@]}" curl --silent --show-error "http://$AT/"
+    observe "nobody listens inside: $(sed "s/$AT/ADDRESS/; s/${AT%:*} port ${AT#*:}/ADDRESS/; s/after [0-9]* ms/after a while/" "$TMP/client.log")"
+}
+
+# ---- what only a tenant has ----------------------------------------------------------------------------------------
+
+# errno ADDRESS PORT: the error of a connect.
+errno() {
+    "${IN[@]}" "$PYTHON" -c "
+import errno, socket, sys
+s = socket.socket(socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET)
+s.settimeout(5)
+print(errno.errorcode.get(s.connect_ex((sys.argv[1], int(sys.argv[2]))), 'connected'))" "$1" "$2"
+}
+
+# expect WHAT WANTED GOT
+expect() {
+    [ "$2" = "$3" ] || fail "$1: $3 and not $2"
+    CHECKED=$((CHECKED + 1))
+}
+
+reload() {
+    "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" config reload --socket "$SOCKET" >"$TMP/reload.log" || fail "reload: $(cat "$TMP/reload.log")"
+}
+
+boundaries() {
+    CHECKED=0
+    start secret "${ON_HOST[@]}" socat TCP-LISTEN:7000,bind=127.0.0.1,fork,reuseaddr SYSTEM:'echo secret'
+    until_true 10 "the host's service" listens "$HOST" 7000
+    expect "the host's loopback" ECONNREFUSED "$(errno 127.0.0.1 7000)"
+    expect "any address" ECONNREFUSED "$(errno 0.0.0.0 7000)"
+    expect "what is not named" EACCES "$(errno 192.0.2.1 80)"
+    expect "the host by a mapped address" EACCES "$(errno ::ffff:192.0.2.1 80)"
+    expect "a family that it has not" ENETUNREACH "$(errno 2001:db8::1 80)"
+    expect "its own address" ECONNREFUSED "$(errno "$OWN" 81)"
+    expect "what is named" connected "$(errno "$WORLD" 8000)"
+    local before after bytes=4000000 took
+    configure 'reach = ["10.7.0.0/24:8001"]' 'rate-in = "4MB/s burst=64KiB"'
+    reload
+    expect "what is named no more" EACCES "$(errno "$WORLD" 8000)"
+    expect "a port that is given up" 7 "$(answers || echo $?)"
+    configure 'reach = ["10.7.0.0/24"]' 'rate-in = "4MB/s burst=64KiB"'
+    reload
+    before=$(date +%s%N)
+    "${IN[@]}" curl --silent --range "0-$((bytes - 1))" -o "$TMP/got/capped" "http://$WORLD:8000/large" || true
+    "${IN[@]}" curl --silent "http://$WORLD:8000/large" | head -c "$bytes" >"$TMP/got/capped" || true
+    after=$(date +%s%N)
+    took=$(((after - before) / 1000000))
+    # A cap is never exceeded, however slow the machine: two downloads of 4 MB at 4 MB/s, less the burst.
+    [ "$took" -ge 900 ] || fail "a cap of 4 MB/s let 4 MB through in $took ms"
+    CHECKED=$((CHECKED + 1))
+    # A killed daemon resets, and does not end, what went through it.
+    start stream "${OUT[@]}" socat TCP-LISTEN:7001,bind="$WORLD",reuseaddr EXEC:'sleep 60'
+    until_true 10 "a silent server" listens "$OUTSIDE" 7001
+    start reader "${IN[@]}" "$PYTHON" -c "
+import errno, socket
+s = socket.create_connection(('$WORLD', 7001))
+print('connected', flush=True)
+try:
+    print('end' if not s.recv(1) else 'bytes')
+except OSError as error:
+    print(errno.errorcode[error.errno])"
+    local reader=$LAST_STARTED
+    until_true 10 "a connection" grep -q connected "$TMP/reader.log"
+    kill -KILL "$DAEMON"
+    wait "$DAEMON" 2>/dev/null || true
+    wait_end "$reader" 10 || true
+    expect "a daemon that is killed" ECONNRESET "$(tail -n 1 "$TMP/reader.log")"
+    start_daemon
+    expect "a daemon that came again" connected "$(errno "$WORLD" 8000)"
+    echo "result: $CHECKED boundaries held"
+}
+
+scenario() {
+    reaches
+    is_reached
+}
+
+make_namespaces
+make_data "$TMP/large" 30000003 large
+make_data "$TMP/small" 1000 small
+rm -f "$TMP"/observed.*
+modes="kernel tenant"
+[ "$NETCHANNEL_PROGRAM" != none ] || modes=kernel
+for mode in $modes; do
+    echo "== scenario ($mode)"
+    enter "$mode"
+    : >"$TMP/observed.$mode"
+    scenario
+    [ "$mode" = kernel ] || boundaries
+    stop_all
+    DAEMON=
+    MODE=
+done
+if [ "$modes" != kernel ]; then
+    diff -u --label kernel --label tenant "$TMP/observed.kernel" "$TMP/observed.tenant" || fail "a tenant saw something else than over kernel TCP"
+fi
+echo "result: $(wc -w <<<"$modes") modes, $(wc -l <"$TMP/observed.kernel") observations each"
