@@ -1,22 +1,23 @@
-//! Blocks of this side's arena: powers of two, naturally aligned, handed out from a private ledger.
+//! Blocks of this side's arena: powers of two, naturally aligned, allocated from a private ledger.
 
 use netchannel_abi::link::{Geometry, LEAST_RING_LOG2, MOST_RING_LOG2};
 
 const CLASSES: usize = (MOST_RING_LOG2 - LEAST_RING_LOG2 + 1) as usize;
 
-/// Bytes of free blocks whose pages stay: what comes and goes finds them there, and a peak does not last.
+/// Bytes of free blocks whose pages are kept: frequent allocations find pages there, and the memory of a peak is
+/// released.
 pub const MOST_KEPT: u64 = 16 << 20;
 
 /// The ledger.
 #[derive(Debug)]
 pub struct Arena {
     free: [Vec<u64>; CLASSES],
-    /// How many of each list, from its bottom, have no pages. Blocks are taken from the top.
+    /// Number of blocks without pages in each list, counted from its bottom. Blocks are taken from the top.
     bare: [usize; CLASSES],
-    /// Bytes of free blocks that have pages, as far as is known here.
+    /// Bytes of free blocks that have pages, as far as this ledger knows.
     kept: u64,
     next: u64,
-    /// Beyond this more than half of it was in use at once.
+    /// The middle of the arena: beyond it, more than half of the arena was in use at once.
     half: u64,
     end: u64,
 }
@@ -39,13 +40,14 @@ impl Arena {
         }
     }
 
-    /// A largest block, for who can come for no other, as long as at least half of the arena is left for everybody.
+    /// Allocates a largest block for a process that can allocate no other later, as long as at least half of the arena
+    /// is left.
     pub fn allocate_apart(&mut self) -> Option<Geometry> {
         let left = self.next < self.half || !self.free[CLASSES - 1].is_empty();
         left.then(|| self.allocate(MOST_RING_LOG2))?
     }
 
-    /// A block of `1 << log2` bytes.
+    /// Allocates a block of `1 << log2` bytes.
     pub fn allocate(&mut self, log2: u32) -> Option<Geometry> {
         let class = usize::try_from(log2.checked_sub(LEAST_RING_LOG2)?).ok()?;
         if let Some(offset) = self.pop(class) {
@@ -68,7 +70,7 @@ impl Arena {
         self.allocate(log2)
     }
 
-    /// Takes a block back. Blocks whose pages are not to be kept go to `release`; they stay free.
+    /// Frees a block. Blocks whose pages are not kept are passed to `release`, and stay free.
     pub fn free(&mut self, block: Geometry, mut release: impl FnMut(Geometry)) {
         let class = block.log2.checked_sub(LEAST_RING_LOG2);
         let class = class.and_then(|class| usize::try_from(class).ok());
@@ -77,7 +79,7 @@ impl Arena {
         };
         self.push(class, block.offset);
         while self.kept > MOST_KEPT {
-            // The largest first: one call gives most. Of these the one that would be used last.
+            // The largest first, since one call then releases most; of these the one that would be allocated last.
             let has_pages = |class: &usize| self.free[*class].len() > self.bare[*class];
             let Some(class) = (0..CLASSES).rev().find(has_pages) else {
                 return;
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(arena.allocate_apart(), Some(apart[3]), "what came back");
     }
 
-    /// Blocks come and go at random; pages are counted by hand.
+    /// Random allocations, with the pages counted separately.
     #[test]
     fn a_peak_does_not_last_and_no_block_is_lent_twice() {
         const LENGTH: u64 = 1 << 28;
@@ -140,7 +142,7 @@ mod tests {
             random ^= random >> 7;
             random ^= random << 17;
             let log2 = LEAST_RING_LOG2 + u32::try_from(random % CLASSES as u64).unwrap_or(0);
-            // It fills for a while, and empties for a while.
+            // The arena fills for a while, and empties for a while.
             if random >> 32 & 3 < if step / 2000 % 2 == 0 { 3 } else { 1 } {
                 if let Some(block) = arena.allocate(log2) {
                     let overlaps = |one: &Geometry| {

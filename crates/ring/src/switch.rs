@@ -8,10 +8,10 @@
 //!             |--- former ring ---|------ new ring ------|
 //! ```
 //!
-//! The consumer adopts a ring when, and only when, a byte in it is published. The producer may move
-//! again only when the consumer has read such a byte ([`may_move`]): so the words that a consumer
-//! has not adopted yet never change under it, and no move is ever skipped. Having read *up to* the
-//! move is not enough, since that needs no look at the new ring. A direction starts in a ring both
+//! The consumer adopts a ring when, and only when, a byte in it is published. The producer may move again only when the
+//! consumer has read such a byte ([`may_move`]). So the words of a move that a consumer has not adopted yet never
+//! change, and no move is skipped. Having read *up to* the move is not enough, since that needs no look at the new
+//! ring. A direction starts in a ring that both sides know, with sequence 0, which therefore is no move.
 //! sides know, with sequence 0, which therefore is no move.
 
 use crate::Fault;
@@ -32,7 +32,7 @@ pub fn announce(geometry: &AtomicU64, switch_sequence: &AtomicU64, word: u64, ta
     switch_sequence.store(tail, Ordering::Relaxed);
 }
 
-/// What the consumer holds of its direction, privately.
+/// The consumer's private state of its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Its own index.
@@ -48,7 +48,7 @@ pub struct Position {
 pub struct Readable {
     /// Bytes in the ring the consumer reads from.
     pub here: u64,
-    /// What follows them elsewhere.
+    /// A move that follows them.
     pub moved: Option<Move>,
 }
 
@@ -65,8 +65,8 @@ pub struct Move {
     pub length: u64,
 }
 
-/// Looks at what the producer published. `accept` gives the size of the ring that a geometry word
-/// names, or `None` where the producer may not use it.
+/// Looks at the producer's words. `accept` gives the size of the ring that a geometry word names, or `None` where the
+/// producer may not use it.
 ///
 /// # Errors
 /// [`Fault`] when the producer claims more than its rings hold, or names a ring that is not its own.

@@ -1,4 +1,4 @@
-//! A sender of urgent bytes, and a reader who stands right before the first of them.
+//! A sender of urgent bytes, and a reader right before the first of them.
 
 use crate::urgent::{Told, ahead};
 use loom::sync::Arc;
@@ -13,7 +13,7 @@ struct Shared {
     passed: AtomicU64,
 }
 
-/// Reads what is there; gives the sequences of the bytes that it took.
+/// Reads all bytes that are there and returns the sequences of those that it took.
 fn read(shared: &Shared, head: &mut u64, got: &mut Vec<u64>) {
     let tail = shared.tail.load(Ordering::Acquire);
     while *head != tail {
@@ -29,8 +29,8 @@ fn read(shared: &Shared, head: &mut u64, got: &mut Vec<u64>) {
     }
 }
 
-/// Guards: the release of the tail after `tell`, `passed` before the release of `urgent`, and the rule of [`Told::next`]: a reader that
-/// comes to an urgent byte passes over it, whatever was sent meanwhile.
+/// Guards: the release of the tail after `tell`, `passed` before the release of `urgent`, and the rule of
+/// [`Told::next`]: a reader that comes to an urgent byte skips it, whatever was sent meanwhile.
 #[test]
 fn no_urgent_byte_is_taken_for_an_ordinary_one() {
     loom::model(|| {
