@@ -13,9 +13,9 @@ pub const MOST_KEPT: u64 = 16 << 20;
 pub struct Arena {
     free: [Vec<u64>; CLASSES],
     /// Number of blocks without pages in each list, counted from its bottom. Blocks are taken from the top.
-    bare: [usize; CLASSES],
+    without_pages: [usize; CLASSES],
     /// Bytes of free blocks that have pages, as far as this ledger knows.
-    kept: u64,
+    paged_bytes: u64,
     next: u64,
     /// The middle of the arena: beyond it, more than half of the arena was in use at once.
     half: u64,
@@ -32,8 +32,8 @@ impl Arena {
     pub const fn new(start: u64, length: u64) -> Self {
         Self {
             free: [const { Vec::new() }; CLASSES],
-            bare: [0; CLASSES],
-            kept: 0,
+            without_pages: [0; CLASSES],
+            paged_bytes: 0,
             next: start,
             half: start + length / 2,
             end: start + length,
@@ -42,7 +42,7 @@ impl Arena {
 
     /// Allocates a largest block for a process that can allocate no other later, as long as at least half of the arena
     /// is left.
-    pub fn allocate_apart(&mut self) -> Option<Geometry> {
+    pub fn allocate_largest(&mut self) -> Option<Geometry> {
         let left = self.next < self.half || !self.free[CLASSES - 1].is_empty();
         left.then(|| self.allocate(MOST_RING_LOG2))?
     }
@@ -78,15 +78,15 @@ impl Arena {
             return;
         };
         self.push(class, block.offset);
-        while self.kept > MOST_KEPT {
+        while self.paged_bytes > MOST_KEPT {
             // The largest first, since one call then releases most; of these the one that would be allocated last.
-            let has_pages = |class: &usize| self.free[*class].len() > self.bare[*class];
+            let has_pages = |class: &usize| self.free[*class].len() > self.without_pages[*class];
             let Some(class) = (0..CLASSES).rev().find(has_pages) else {
                 return;
             };
-            let offset = self.free[class][self.bare[class]];
-            self.bare[class] += 1;
-            self.kept -= size(class);
+            let offset = self.free[class][self.without_pages[class]];
+            self.without_pages[class] += 1;
+            self.paged_bytes -= size(class);
             let log2 = size(class).trailing_zeros();
             release(Geometry { offset, log2 });
         }
@@ -94,16 +94,16 @@ impl Arena {
 
     fn push(&mut self, class: usize, offset: u64) {
         self.free[class].push(offset);
-        self.kept += size(class);
+        self.paged_bytes += size(class);
     }
 
     fn pop(&mut self, class: usize) -> Option<u64> {
         let offset = self.free.get_mut(class)?.pop()?;
         let left = self.free[class].len();
-        if self.bare[class] > left {
-            self.bare[class] = left;
+        if self.without_pages[class] > left {
+            self.without_pages[class] = left;
         } else {
-            self.kept -= size(class);
+            self.paged_bytes -= size(class);
         }
         Some(offset)
     }
@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn what_is_set_apart_leaves_half_for_everybody() {
         let mut arena = Arena::new(0, 64 << 20);
-        let apart: Vec<_> = std::iter::from_fn(|| arena.allocate_apart()).collect();
+        let apart: Vec<_> = std::iter::from_fn(|| arena.allocate_largest()).collect();
         assert_eq!(apart.len(), 8);
         assert!(apart.iter().all(|block| block.log2 == MOST_RING_LOG2));
         assert!(arena.allocate(LEAST_RING_LOG2).is_some());
         arena.free(apart[3], |_| ());
-        assert_eq!(arena.allocate_apart(), Some(apart[3]), "what came back");
+        assert_eq!(arena.allocate_largest(), Some(apart[3]), "what came back");
     }
 
     /// Random allocations, with the pages counted separately.
@@ -156,14 +156,14 @@ mod tests {
             } else if !lent.is_empty() {
                 let index = usize::try_from(random >> 16).unwrap_or(0) % lent.len();
                 let block = lent.swap_remove(index);
-                arena.free(block, |bare| {
-                    grains(bare).for_each(|grain| pages[grain] = false);
+                arena.free(block, |without_pages| {
+                    grains(without_pages).for_each(|grain| pages[grain] = false);
                 });
             }
         }
         while let Some(block) = lent.pop() {
-            arena.free(block, |bare| {
-                grains(bare).for_each(|grain| pages[grain] = false);
+            arena.free(block, |without_pages| {
+                grains(without_pages).for_each(|grain| pages[grain] = false);
             });
         }
         let left = pages.iter().filter(|page| **page).count() as u64 * grain;

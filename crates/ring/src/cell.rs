@@ -26,22 +26,24 @@ pub fn mark(asleep: &AtomicU32, summary: &[AtomicU64], ready: &[AtomicU64], slot
     asleep.load(Ordering::Relaxed) == 1 && asleep.swap(0, Ordering::AcqRel) == 1
 }
 
-/// Whether the caller may skip a token that it has just come to owe, if [`any`] finds nothing marked when the token is
+/// Whether the caller may skip a token that it has just come to owe, if [`any_marked`] finds nothing marked when the token is
 /// to be written: the loop that takes the present marks is awake, and looks once more before it sleeps. Where nothing
 /// is marked now, the loop may have taken the mark before it fell asleep, and does not know of the claim.
 #[inline]
 #[must_use]
-pub fn may_be_left(summary: &[AtomicU64]) -> bool {
+pub fn may_skip_token(summary: &[AtomicU64]) -> bool {
     // Behind the swap in `mark`, which reads the value that `sleep` stored. A loop took its marks before that store,
     // with the fence in `take` in between. So marks that it took before it slept are not seen here.
-    any(summary)
+    any_marked(summary)
 }
 
 /// Whether any slot is marked. Cheap: reads only the summary.
 #[inline]
 #[must_use]
-pub fn any(summary: &[AtomicU64]) -> bool {
-    summary.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+pub fn any_marked(summary: &[AtomicU64]) -> bool {
+    summary
+        .iter()
+        .any(|word| word.load(Ordering::Relaxed) != 0)
 }
 
 /// Takes all marks and calls `each` with every marked slot. The peer can write the maps: `each` must expect slots that
@@ -72,7 +74,7 @@ pub fn take(summary: &[AtomicU64], ready: &[AtomicU64], mut each: impl FnMut(usi
     }
 }
 
-/// Announces that the loop is about to sleep; afterwards the caller must look at [`any`] once more.
+/// Announces that the loop is about to sleep; afterwards the caller must look at [`any_marked`] once more.
 #[inline]
 pub fn sleep(asleep: &AtomicU32) {
     asleep.store(1, Ordering::Relaxed);

@@ -17,7 +17,7 @@ pub const LEAVES: u32 = 1;
 /// The consumer has left.
 pub const LEFT: u32 = 2;
 
-/// (consumer) Begins to leave: afterwards the consumer pops until the queue is empty, and calls [`left`].
+/// (consumer) Begins to leave: afterwards the consumer pops until the queue is empty, and calls [`finish`].
 pub fn leave(departure: &AtomicU32) {
     departure.store(LEAVES, Ordering::Relaxed);
     // Pairs with the producer's fence between its push and [`fate`].
@@ -25,7 +25,7 @@ pub fn leave(departure: &AtomicU32) {
 }
 
 /// (consumer) Ends the departure: no more elements are popped.
-pub fn left(departure: &AtomicU32) {
+pub fn finish(departure: &AtomicU32) {
     // Release: pairs with the acquire in `fate`; `head` is final.
     departure.store(LEFT, Ordering::Release);
 }
@@ -44,7 +44,7 @@ pub enum Fate {
 /// (producer) The fate of the element behind which its index was `position`. Called after the push and a fence.
 #[inline]
 pub fn fate(departure: &AtomicU32, head: &AtomicU64, position: u64) -> Fate {
-    // Acquire: pairs with the release in `left`.
+    // Acquire: pairs with the release in `finish`.
     match departure.load(Ordering::Acquire) {
         STAYS => Fate::Taken,
         LEAVES => Fate::Unknown,

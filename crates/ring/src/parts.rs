@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// Most parts of a transfer: a bit each, and one bit for the owner's sleep.
 pub const MOST: u32 = 31;
 /// Bit of the word of done parts: the owner sleeps on the word.
-const WAITS: u32 = 1 << 31;
+const OWNER_SLEEPS: u32 = 1 << 31;
 
 /// The word of claims: the next part to claim in the lower 16 bits, the number of parts in the next 16, the number of
 /// the transfer above.
@@ -45,7 +45,7 @@ const fn count(claims: u64) -> u32 {
 /// The lowest `count` bits.
 const fn first_bits(count: u32) -> u32 {
     if count >= MOST {
-        WAITS - 1
+        OWNER_SLEEPS - 1
     } else {
         (1 << count) - 1
     }
@@ -105,7 +105,7 @@ impl Parts {
 
     /// Whether there seem to be parts to claim.
     #[inline]
-    pub fn any(&self) -> bool {
+    pub fn has_parts(&self) -> bool {
         let seen = self.claims.load(Ordering::Relaxed);
         next(seen) < count(seen)
     }
@@ -113,7 +113,7 @@ impl Parts {
     /// Finishes a part, copied or not. True when the owner sleeps on [`Self::word`] and must be woken.
     pub fn finish(&self, part: u32) -> bool {
         // Release: pairs with the acquire in `done`; the bytes are there and the description is no longer read.
-        self.done.fetch_or(1 << part, Ordering::Release) & WAITS != 0
+        self.done.fetch_or(1 << part, Ordering::Release) & OWNER_SLEEPS != 0
     }
 
     /// Ends the claims. Returns the parts that were claimed or are the owner's, a bit each.
@@ -127,13 +127,13 @@ impl Parts {
     #[inline]
     pub fn done(&self) -> u32 {
         // Acquire: pairs with the release in `finish`.
-        self.done.load(Ordering::Acquire) & !WAITS
+        self.done.load(Ordering::Acquire) & !OWNER_SLEEPS
     }
 
     /// Announces that the owner is about to sleep until the next `finish`, and returns the value of [`Self::word`] to
     /// sleep on. The owner looks once more.
-    pub fn lie_down(&self) -> u32 {
-        self.done.fetch_or(WAITS, Ordering::Acquire) | WAITS
+    pub fn announce_sleep(&self) -> u32 {
+        self.done.fetch_or(OWNER_SLEEPS, Ordering::Acquire) | OWNER_SLEEPS
     }
 
     /// The word to sleep on.
@@ -151,16 +151,16 @@ mod tests {
         let parts = Parts::new();
         assert_eq!(parts.claim(), None);
         parts.open(1, 4);
-        assert!(parts.any());
+        assert!(parts.has_parts());
         assert_eq!(
             [parts.claim(), parts.claim(), parts.claim()],
             [Some(1), Some(2), Some(3)]
         );
         assert_eq!(parts.claim(), None);
-        assert!(!parts.any());
+        assert!(!parts.has_parts());
         assert!(!parts.finish(0) && !parts.finish(2));
         assert_eq!(parts.done(), 0b101);
-        assert_eq!(parts.lie_down(), WAITS | 0b101);
+        assert_eq!(parts.announce_sleep(), OWNER_SLEEPS | 0b101);
         assert!(parts.finish(1) && parts.finish(3));
         assert_eq!((parts.close(), parts.done()), (0b1111, 0b1111));
     }
@@ -185,6 +185,9 @@ mod tests {
             parts.finish(part);
         }
         assert_eq!(parts.claim(), None);
-        assert_eq!((parts.close(), parts.done()), (WAITS - 1, WAITS - 1));
+        assert_eq!(
+            (parts.close(), parts.done()),
+            (OWNER_SLEEPS - 1, OWNER_SLEEPS - 1)
+        );
     }
 }

@@ -2,21 +2,21 @@
 //! the thread yields: where others share the processor, the thread waits for their work, and no wake-up is needed.
 
 /// Largest budget in microseconds: about the cost of a wake-up across processors.
-const MOST: u64 = 50;
+const MOST_BUDGET: u64 = 50;
 /// Smallest budget.
-const LEAST: u64 = 1;
+const LEAST_BUDGET: u64 = 1;
 /// The budget of a new thread.
-const FIRST: u64 = 20;
+const FIRST_BUDGET: u64 = 20;
 /// Longest time in which other threads are let run between looks.
-const WAY: u64 = 300;
+const LONGEST_YIELDING: u64 = 300;
 /// A shorter yield met no other thread that wanted the processor.
-const NOBODY: u64 = 1;
+const UNCONTENDED: u64 = 1;
 /// After a longer yield another thread keeps the processor without sleeping: a woken thread gets it sooner.
 const HOGGED: u64 = 100;
 /// Yields pause for so many times the time that was lost to such a thread, since each try delays everything.
-const REST: u64 = 256;
+const PAUSE_FACTOR: u64 = 256;
 /// As long as such a thread stays, each pause is twice the one before; never longer than this.
-const LONGEST_REST: u64 = 4_000_000;
+const LONGEST_PAUSE: u64 = 4_000_000;
 
 /// The spin budget of one thread, in ticks of a clock with `MICROSECOND` ticks in a microsecond. The clock may wrap.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +24,9 @@ pub struct Patience<const MICROSECOND: u64> {
     /// Ticks of its own time that it may spend; the time of other threads does not count.
     budget: u64,
     /// When yields may begin again.
-    next: u64,
+    yield_again_at: u64,
     /// The length of the last pause.
-    rest: u64,
+    pause: u64,
 }
 
 impl<const MICROSECOND: u64> Patience<MICROSECOND> {
@@ -34,9 +34,9 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
     #[must_use]
     pub const fn new(now: u64) -> Self {
         Self {
-            budget: FIRST * MICROSECOND,
-            next: now,
-            rest: 0,
+            budget: FIRST_BUDGET * MICROSECOND,
+            yield_again_at: now,
+            pause: 0,
         }
     }
 
@@ -47,22 +47,22 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
     }
 
     /// Sets the smallest budget, until spinning pays again: another thread needs the processor.
-    pub const fn hurry(&mut self) {
-        self.budget = LEAST * MICROSECOND;
+    pub const fn minimise(&mut self) {
+        self.budget = LEAST_BUDGET * MICROSECOND;
     }
 
     /// Learns from a sleep of `slept` ticks: spinning would have been better than a short sleep.
     pub fn learn(&mut self, slept: u64) {
-        let next = if slept < 2 * MOST * MICROSECOND {
+        let next = if slept < 2 * MOST_BUDGET * MICROSECOND {
             self.budget * 2
         } else {
             self.budget / 2
         };
-        self.budget = next.clamp(LEAST * MICROSECOND, MOST * MICROSECOND);
+        self.budget = next.clamp(LEAST_BUDGET * MICROSECOND, MOST_BUDGET * MICROSECOND);
     }
 
     /// Spins until `ready`, or until the budget is used up, and yields with `yield_now` between looks. True when ready.
-    pub fn give_way(
+    pub fn spin_yielding(
         &mut self,
         mut clock: impl FnMut() -> u64,
         mut yield_now: impl FnMut(),
@@ -72,7 +72,7 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
             return true;
         }
         let start = clock();
-        if is_before(start, self.next) {
+        if is_before(start, self.yield_again_at) {
             return false;
         }
         let (mut own, mut looked) = (0, start);
@@ -82,15 +82,15 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
             let away = back.wrapping_sub(looked);
             let found = ready();
             if away > HOGGED * MICROSECOND {
-                self.rest_from(back, away);
+                self.pause_yielding(back, away);
                 return found;
             }
             looked = clock();
             own += looked.wrapping_sub(back);
-            if away < NOBODY * MICROSECOND {
+            if away < UNCONTENDED * MICROSECOND {
                 own += away;
             }
-            let over = looked.wrapping_sub(start) > WAY * MICROSECOND;
+            let over = looked.wrapping_sub(start) > LONGEST_YIELDING * MICROSECOND;
             if found || own > self.budget || over {
                 return found;
             }
@@ -99,12 +99,12 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
 
     /// Begins a pause of yields, since another thread kept the processor for `away`. If that happened soon after the
     /// last pause, this one is longer.
-    fn rest_from(&mut self, now: u64, away: u64) {
-        let soon = is_before(now, self.next.wrapping_add(self.rest));
-        let last = if soon { self.rest * 2 } else { 0 };
-        let rest = last.max(away.saturating_mul(REST));
-        self.rest = rest.min(LONGEST_REST * MICROSECOND);
-        self.next = now.wrapping_add(self.rest);
+    fn pause_yielding(&mut self, now: u64, away: u64) {
+        let soon = is_before(now, self.yield_again_at.wrapping_add(self.pause));
+        let last = if soon { self.pause * 2 } else { 0 };
+        let pause = last.max(away.saturating_mul(PAUSE_FACTOR));
+        self.pause = pause.min(LONGEST_PAUSE * MICROSECOND);
+        self.yield_again_at = now.wrapping_add(self.pause);
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
             yields.set(yields.get() + 1);
             tick(away * MICROSECOND);
         };
-        let found = waiter.give_way(read, yield_now, || yields.get() >= ready_after);
+        let found = waiter.spin_yielding(read, yield_now, || yields.get() >= ready_after);
         (found, yields.get())
     }
 
@@ -166,7 +166,7 @@ mod tests {
         (0..9).for_each(|_| waiter.learn(1_000_000));
         assert_eq!(waiter.budget(), MICROSECOND);
         waiter.learn(0);
-        waiter.hurry();
+        waiter.minimise();
         assert_eq!(waiter.budget(), MICROSECOND);
     }
 

@@ -47,7 +47,7 @@ pub struct Position {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readable {
     /// Bytes in the ring the consumer reads from.
-    pub here: u64,
+    pub in_ring: u64,
     /// A move that follows them.
     pub moved: Option<Move>,
 }
@@ -81,27 +81,27 @@ pub fn look(
     // Acquire: pairs with the producer's release of the tail, after the bytes and `announce`.
     let length = tail.load(Ordering::Acquire).wrapping_sub(position.head);
     let sequence = switch_sequence.load(Ordering::Relaxed);
-    let here = sequence.wrapping_sub(position.head);
-    if sequence == position.adopted || here >= length {
+    let in_ring = sequence.wrapping_sub(position.head);
+    if sequence == position.adopted || in_ring >= length {
         if length > position.size {
             return Err(Fault);
         }
         return Ok(Readable {
-            here: length,
+            in_ring: length,
             moved: None,
         });
     }
-    if here > position.size {
+    if in_ring > position.size {
         return Err(Fault);
     }
     let word = geometry.load(Ordering::Relaxed);
     let size = accept(word).ok_or(Fault)?;
-    let length = length - here;
+    let length = length - in_ring;
     if length > size {
         return Err(Fault);
     }
     Ok(Readable {
-        here,
+        in_ring,
         moved: Some(Move {
             sequence,
             geometry: word,

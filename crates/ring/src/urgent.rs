@@ -18,14 +18,14 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The marks that a sender has published, privately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct PublishedMarks {
     /// Sequence behind the last urgent byte, 0 for none.
     pub urgent: u64,
     /// Sequence before which the reader reads nothing more.
     pub passed: u64,
 }
 
-impl Told {
+impl PublishedMarks {
     /// Makes the byte before `urgent` the urgent one. The reader has read up to `head`, and reads urgent bytes `inline`
     /// or out of line.
     #[must_use]
@@ -62,16 +62,16 @@ impl Told {
         if passed <= first {
             return self;
         }
-        let told = self.next(first + 1, head, inline);
-        let stands = if head > told.passed {
+        let marks = self.next(first + 1, head, inline);
+        let stands = if head > marks.passed {
             head
         } else {
-            told.passed
+            marks.passed
         };
         let lost = if !inline && stands == first && passed - first > 1 {
             passed - 1
         } else {
-            told.passed
+            marks.passed
         };
         Self {
             urgent: passed,
@@ -80,7 +80,7 @@ impl Told {
     }
 
     /// Publishes the marks to the reader, with the store of the next tail.
-    pub fn tell(self, urgent: &AtomicU64, passed: &AtomicU64) {
+    pub fn publish(self, urgent: &AtomicU64, passed: &AtomicU64) {
         passed.store(self.passed, Ordering::Relaxed);
         // Release: pairs with the acquire in `ahead`, for a reader that looks before there is a new tail.
         urgent.store(self.urgent, Ordering::Release);
@@ -139,7 +139,7 @@ impl Ahead {
 /// within the stream.
 #[inline]
 #[must_use]
-pub fn ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Option<Ahead> {
+pub fn mark_ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Option<Ahead> {
     // Acquire: pairs with the release in `tell`.
     let at = urgent.load(Ordering::Acquire).checked_sub(1)?;
     if at < head {
@@ -158,19 +158,19 @@ pub fn ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Op
 mod tests {
     use super::*;
 
-    fn look(told: Told, head: u64, tail: u64) -> Option<Ahead> {
+    fn look(marks: PublishedMarks, head: u64, tail: u64) -> Option<Ahead> {
         let (urgent, passed) = (AtomicU64::new(0), AtomicU64::new(0));
-        told.tell(&urgent, &passed);
-        ahead(&urgent, &passed, head, tail)
+        marks.publish(&urgent, &passed);
+        mark_ahead(&urgent, &passed, head, tail)
     }
 
     #[test]
     fn the_last_one_is_urgent() {
-        let first = Told::default().next(3, 0, false);
+        let first = PublishedMarks::default().next(3, 0, false);
         let second = first.next(7, 0, false);
         assert_eq!(
             second,
-            Told {
+            PublishedMarks {
                 urgent: 7,
                 passed: 0
             }
@@ -188,15 +188,19 @@ mod tests {
             for head in [0, 2, 3] {
                 for inline in [false, true] {
                     for first in [3, 4, 9] {
-                        let start = Told::default().next(before, 0, inline);
-                        let start = if before == 0 { Told::default() } else { start };
+                        let start = PublishedMarks::default().next(before, 0, inline);
+                        let start = if before == 0 {
+                            PublishedMarks::default()
+                        } else {
+                            start
+                        };
                         for passed in first..first + 4 {
-                            let mut told = start;
+                            let mut marks = start;
                             for mark in first + 1..=passed {
-                                told = told.next(mark, head, inline);
+                                marks = marks.next(mark, head, inline);
                             }
                             let at_once = start.next_in_a_row(first, passed, head, inline);
-                            assert_eq!(at_once, told, "{start:?} {first}..{passed} {head}");
+                            assert_eq!(at_once, marks, "{start:?} {first}..{passed} {head}");
                         }
                     }
                 }
@@ -207,10 +211,10 @@ mod tests {
     #[test]
     fn a_row_is_passed_on_with_its_first() {
         for start in [0, 1_u64 << 32, (1 << 32) - 3] {
-            let (mut told, mut row) = (Told::default(), 0);
+            let (mut marks, mut row) = (PublishedMarks::default(), 0);
             for (urgent, first) in [(1, 0), (2, 0), (5, 4), (6, 4), (7, 4), (9, 8)] {
-                row = told.next_row(row, start + urgent);
-                told = told.next(start + urgent, start, false);
+                row = marks.next_row(row, start + urgent);
+                marks = marks.next(start + urgent, start, false);
                 assert_eq!(first_of(start + urgent, row), start + first);
             }
         }
@@ -222,11 +226,11 @@ mod tests {
 
     #[test]
     fn who_stands_before_one_loses_it_to_the_next() {
-        let first = Told::default().next(1, 0, false);
+        let first = PublishedMarks::default().next(1, 0, false);
         let second = first.next(2, 0, false);
         assert_eq!(
             second,
-            Told {
+            PublishedMarks {
                 urgent: 2,
                 passed: 1
             }
@@ -235,7 +239,7 @@ mod tests {
         let third = second.next(3, 0, false);
         assert_eq!(
             third,
-            Told {
+            PublishedMarks {
                 urgent: 3,
                 passed: 2
             }
@@ -244,14 +248,14 @@ mod tests {
         assert!(found.is_here() && found.from == 2 && found.readable() == 1);
         assert_eq!(
             first.next(2, 0, true),
-            Told {
+            PublishedMarks {
                 urgent: 2,
                 passed: 0
             }
         );
         assert_eq!(
             first.next(2, 1, false),
-            Told {
+            PublishedMarks {
                 urgent: 2,
                 passed: 0
             }
@@ -262,7 +266,7 @@ mod tests {
     fn any_words_are_within_the_stream() {
         for urgent in [0, 1, 5, 11, u64::MAX] {
             for passed in [0, 4, 9, 10, u64::MAX] {
-                if let Some(found) = look(Told { urgent, passed }, 4, 10) {
+                if let Some(found) = look(PublishedMarks { urgent, passed }, 4, 10) {
                     assert!((4..=10).contains(&found.from) && found.at >= found.from);
                     assert!(found.readable() <= 6);
                 }

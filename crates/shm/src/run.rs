@@ -153,7 +153,7 @@ pub fn gather_write(socket: i32, runs: &[Run<'_>]) -> Result<usize, i32> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: `Run` is laid out as the vector; the kernel reads from mappings and slices that are
     // borrowed, and refuses what is not mapped.
-    told(unsafe { libc::sendmsg(socket, &raw const message, flags) })
+    to_result(unsafe { libc::sendmsg(socket, &raw const message, flags) })
 }
 
 /// Reads from a socket into the rooms in one call that does not block. Returns the number of bytes read; 0 is the end
@@ -165,7 +165,7 @@ pub fn scatter_read(socket: i32, rooms: &[Room<'_>]) -> Result<usize, i32> {
     let mut message = header(rooms.as_ptr().cast_mut().cast(), rooms.len());
     // SAFETY: `Room` is laid out as the vector; the kernel writes into mappings and slices that are
     // borrowed, the slices for writing.
-    told(unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) })
+    to_result(unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) })
 }
 
 fn header(vectors: *mut libc::iovec, count: usize) -> libc::msghdr {
@@ -176,6 +176,6 @@ fn header(vectors: *mut libc::iovec, count: usize) -> libc::msghdr {
     message
 }
 
-fn told(result: isize) -> Result<usize, i32> {
+fn to_result(result: isize) -> Result<usize, i32> {
     usize::try_from(result).map_err(|_| crate::error::errno())
 }

@@ -4,7 +4,7 @@
 //! hides the race with an earlier load of another thread. Every party therefore also touches a gate between its steps,
 //! relaxed: that orders nothing in the model, but makes loom try every order of the steps.
 
-use crate::cell::{any, mark, may_be_left, sleep, take, wake};
+use crate::cell::{any_marked, mark, may_skip_token, sleep, take, wake};
 use crate::waiter::announce_data;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -59,7 +59,7 @@ impl Shared {
             self.take(seen);
             self.step();
             sleep(&self.asleep);
-            if !any(&self.summary) {
+            if !any_marked(&self.summary) {
                 return true;
             }
             wake(&self.asleep);
@@ -148,9 +148,9 @@ fn a_token_that_is_held_back_is_still_due() {
             let mut tokens = 0;
             for slot in 0..2 {
                 if theirs.publish(slot, 1) > 0 {
-                    let left = may_be_left(&theirs.summary);
+                    let left = may_skip_token(&theirs.summary);
                     theirs.step();
-                    tokens += u32::from(!left || any(&theirs.summary));
+                    tokens += u32::from(!left || any_marked(&theirs.summary));
                 }
             }
             tokens

@@ -18,15 +18,15 @@ impl Shared {
     /// The visible tail for a reader that has read nothing, and whether more is held back.
     fn look(&self) -> (u64, bool) {
         let tail = self.tail.load(Ordering::Acquire);
-        match held::look(&self.held) {
+        match held::load(&self.held) {
             0 => (tail, false),
-            word => (held::before(word, 0, tail), tail > 0),
+            word => (held::visible_tail(word, 0, tail), tail > 0),
         }
     }
 
     /// The sender writes the bytes up to `tail`, and holds those from `from` on back, from the time `now` on.
     fn hold(&self, from: u64, now: u64, tail: u64) {
-        held::tell(&self.held, held::word(from, held::Answer::Corked, now));
+        held::publish(&self.held, held::word(from, held::OnReply::Keeps, now));
         self.tail.store(tail, Ordering::Release);
     }
 
@@ -35,7 +35,7 @@ impl Shared {
     }
 }
 
-/// Guards: `tell` before the release of the tail.
+/// Guards: `publish` before the release of the tail.
 #[test]
 fn nothing_is_seen_that_is_held_back() {
     loom::model(|| {
@@ -60,7 +60,7 @@ fn what_was_let_go_stays_seen() {
         let theirs = Arc::clone(&shared);
         let sender = thread::spawn(move || {
             theirs.hold(0, 1, 2);
-            held::let_go(&theirs.held);
+            held::release(&theirs.held);
             theirs.hold(2, 2, 3);
         });
         let mut last = 0;
@@ -85,7 +85,7 @@ fn who_sleeps_knows_of_the_time_or_is_woken() {
             theirs.hold(0, 1, 1);
             let first = theirs.announce();
             theirs.tail.store(2, Ordering::Release);
-            held::let_go(&theirs.held);
+            held::release(&theirs.held);
             (first, theirs.announce())
         });
         arm(&shared.word, DATA);

@@ -90,7 +90,7 @@ fn an_owner_that_sleeps_is_woken() {
         assert_eq!(shared.parts.claim(), Some(0));
         let theirs = Arc::clone(&shared);
         let helper = thread::spawn(move || theirs.parts.finish(0));
-        shared.parts.lie_down();
+        shared.parts.announce_sleep();
         let there = shared.parts.done() == 1;
         let woken = helper.join().unwrap();
         assert!(there || woken);

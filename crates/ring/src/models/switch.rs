@@ -39,7 +39,7 @@ impl Reader {
             |word| (word < 3).then_some(SIZE),
         )
         .unwrap();
-        self.take(shared, found.here);
+        self.take(shared, found.in_ring);
         if let Some(moved) = found.moved {
             self.ring = moved.geometry;
             self.position.adopted = moved.sequence;

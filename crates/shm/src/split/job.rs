@@ -27,7 +27,7 @@ pub(super) struct Job {
     part: AtomicU64,
     out: AtomicBool,
     /// Bytes of each part that could not be copied.
-    left: [AtomicU64; MOST as usize],
+    uncopied: [AtomicU64; MOST as usize],
 }
 
 impl Job {
@@ -43,7 +43,7 @@ impl Job {
             length: AtomicU64::new(0),
             part: AtomicU64::new(1),
             out: AtomicBool::new(false),
-            left: [const { AtomicU64::new(0) }; MOST as usize],
+            uncopied: [const { AtomicU64::new(0) }; MOST as usize],
         }
     }
 
@@ -125,7 +125,7 @@ impl Job {
             };
             whole.part(from, length).copy()
         };
-        if let Some(word) = self.left.get(part as usize) {
+        if let Some(word) = self.uncopied.get(part as usize) {
             // Relaxed: `finish` releases it.
             word.store(left, Ordering::Relaxed);
         }
@@ -137,24 +137,24 @@ impl Job {
     /// Bytes of a finished part, and how many of them could not be copied.
     pub(super) fn outcome(&self, part: u32) -> (u64, u64) {
         let (_, length) = self.range(part);
-        let left = self.left.get(part as usize).map_or(0, Self::word);
+        let left = self.uncopied.get(part as usize).map_or(0, Self::word);
         (length, left.min(length))
     }
 
     /// Ends the claims and waits for the claimed parts; the owner has copied the first `own` parts, or will not.
     pub(super) fn wait(&self, own: u32) {
         let claimed = self.parts.close();
-        let theirs = claimed & !((1 << own) - 1);
-        let there = || self.parts.done() & theirs == theirs;
+        let by_helpers = claimed & !((1 << own) - 1);
+        let are_done = || self.parts.done() & by_helpers == by_helpers;
         for _ in 0..LOOKS {
-            if there() {
+            if are_done() {
                 return;
             }
             core::hint::spin_loop();
         }
         loop {
-            let value = self.parts.lie_down();
-            if there() {
+            let value = self.parts.announce_sleep();
+            if are_done() {
                 return;
             }
             let _ = system::sleep_on(self.parts.word(), value, NAP, true);

@@ -28,7 +28,7 @@ use netchannel_ring::{bytes, parts};
 
 use crate::{Region, system};
 use job::Job;
-use thread::{Quiet, Thread};
+use thread::{SignalsBlocked, Thread};
 
 /// Most helper threads of a pool.
 pub const MOST_HELPERS: usize = 8;
@@ -159,7 +159,7 @@ pub struct Pool {
     wanted: AtomicU32,
     patience: AtomicU32,
     /// Nanoseconds without work after which a helper ends.
-    rest: u64,
+    idle_limit: u64,
     /// 1 while a thread makes helpers.
     making: AtomicU32,
     /// Calls during which no helper may exist.
@@ -174,7 +174,7 @@ pub struct Pool {
 impl Pool {
     /// A pool without helpers, which end after so many nanoseconds without work.
     #[must_use]
-    pub const fn new(rest: u64) -> Self {
+    pub const fn new(idle_limit: u64) -> Self {
         Self {
             jobs: [const { Job::new() }; JOBS],
             threads: [const { Thread::new() }; MOST_HELPERS],
@@ -182,7 +182,7 @@ impl Pool {
             sleepers: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             patience: AtomicU32::new(0),
-            rest,
+            idle_limit,
             making: AtomicU32::new(0),
             dismissals: AtomicU32::new(0),
             retry: AtomicU64::new(0),
@@ -211,7 +211,7 @@ impl Pool {
         debug_assert!(transfer.length <= plan.most(), "there are that many parts");
         // Before the job is taken: a signal handler that interrupted its owner and left by `longjmp` would keep the job
         // taken for good.
-        let quiet = Quiet::begin();
+        let quiet = SignalsBlocked::begin();
         // Memory behind a fault may be the program's own: nothing is written there before it is known that there is no
         // fault.
         // SAFETY: the caller's promise.
@@ -229,7 +229,7 @@ impl Pool {
         let count = job.describe(transfer, plan.part);
         let shared = transfer.length.saturating_sub(u64::from(own) * plan.part);
         self.left_to_helpers.fetch_add(shared, Ordering::Relaxed);
-        self.staff(plan);
+        self.ensure_helpers(plan);
         job.parts.open(own, count);
         self.ring(plan.helpers.min(count - own));
         let mut there = Prefix::default();
@@ -256,18 +256,18 @@ impl Pool {
     }
 
     /// Makes sure that the helpers exist.
-    fn staff(&'static self, plan: &Plan) {
+    fn ensure_helpers(&'static self, plan: &Plan) {
         self.wanted.store(plan.helpers, Ordering::Relaxed);
         self.patience.store(plan.patience, Ordering::Relaxed);
         let mut wanted = self.threads.iter().take(plan.helpers as usize);
         if !wanted.all(Thread::lives) {
-            self.recruit(plan.helpers as usize);
+            self.make_missing(plan.helpers as usize);
         }
     }
 
     /// Makes the missing helpers. Where one can not be made, the callers copy alone.
     #[cold]
-    fn recruit(&'static self, wanted: usize) {
+    fn make_missing(&'static self, wanted: usize) {
         // SeqCst, all four: either this thread sees the dismissal, or the dismissal sees that helpers are being made
         // and waits.
         if self.making.swap(1, Ordering::SeqCst) == 1 {
@@ -298,7 +298,7 @@ impl Pool {
 
     /// Claims and copies a part of any job. False when there is none.
     fn help(&self) -> bool {
-        let mut open = self.jobs.iter().filter(|job| job.parts.any());
+        let mut open = self.jobs.iter().filter(|job| job.parts.has_parts());
         open.any(|job| {
             let part = job.parts.claim();
             // SAFETY: the part is claimed, so the job is described and its owner waits.

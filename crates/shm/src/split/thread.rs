@@ -99,7 +99,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// While it lives, the calling thread handles no signal except for those of a fault.
-pub(super) struct Quiet(u64);
+pub(super) struct SignalsBlocked(u64);
 
 fn mask(how: i32, new: u64) -> u64 {
     let mut before = 0u64;
@@ -109,13 +109,13 @@ fn mask(how: i32, new: u64) -> u64 {
     before
 }
 
-impl Quiet {
+impl SignalsBlocked {
     pub(super) fn begin() -> Self {
         Self(mask(libc::SIG_BLOCK, !FAULTS))
     }
 }
 
-impl Drop for Quiet {
+impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         mask(libc::SIG_SETMASK, self.0);
     }
@@ -172,19 +172,19 @@ impl Pool {
     fn serve(&self, index: usize) {
         loop {
             // Acquire: the work that was rung for is seen.
-            let heard = self.bell.load(Ordering::Acquire);
+            let seen = self.bell.load(Ordering::Acquire);
             while self.help() {}
             if index >= self.wanted.load(Ordering::Relaxed) as usize
                 || self.dismissals.load(Ordering::SeqCst) > 0
             {
                 return;
             }
-            if self.listen(heard) {
+            if self.spin(seen) {
                 continue;
             }
             // SeqCst: pairs with `ring`.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
-            let slept = system::sleep_on(&self.bell, heard, self.rest, true);
+            let slept = system::sleep_on(&self.bell, seen, self.idle_limit, true);
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
             if slept == Err(libc::ETIMEDOUT) {
                 return;
@@ -193,7 +193,7 @@ impl Pool {
     }
 
     /// Spins for new work: a wake-up takes longer than most copies.
-    fn listen(&self, heard: u32) -> bool {
+    fn spin(&self, seen: u32) -> bool {
         let patience = u64::from(self.patience.load(Ordering::Relaxed));
         if patience == 0 {
             return false;
@@ -201,7 +201,7 @@ impl Pool {
         let begun = now();
         while now().saturating_sub(begun) < patience {
             for _ in 0..16 {
-                if self.bell.load(Ordering::Acquire) != heard {
+                if self.bell.load(Ordering::Acquire) != seen {
                     return true;
                 }
                 core::hint::spin_loop();

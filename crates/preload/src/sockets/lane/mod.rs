@@ -172,7 +172,7 @@ impl Lane {
         }
         // Acquire: pairs with the release in `send`, so the bytes up to it are there.
         let tail = peer.tail.load(Ordering::Acquire);
-        match held::look(&peer.held) {
+        match held::load(&peer.held) {
             0 => tail,
             word => self.visible_tail(tail, word),
         }

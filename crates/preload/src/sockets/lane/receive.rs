@@ -267,12 +267,12 @@ impl Lane {
         } = self.peer();
         let seen = switch::look(position, tail, switch_sequence, geometry, accept).ok()?;
         match seen.moved {
-            Some(moved) if seen.here <= skip => {
+            Some(moved) if seen.in_ring <= skip => {
                 view.ring = Geometry::from_word(moved.geometry);
                 view.adopted = moved.sequence;
                 Some(moved.length)
             }
-            _ => Some(seen.here),
+            _ => Some(seen.in_ring),
         }
     }
 

@@ -305,7 +305,7 @@ impl EpollSet {
         let marked = |used: &super::CellUse| {
             used.link
                 .and_then(|link| link.cell(link.role, used.cell))
-                .is_some_and(|shared| cell::any(&shared.summary))
+                .is_some_and(|shared| cell::any_marked(&shared.summary))
         };
         let must_report = |number: &u32| {
             state
