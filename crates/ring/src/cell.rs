@@ -41,9 +41,7 @@ pub fn may_skip_token(summary: &[AtomicU64]) -> bool {
 #[inline]
 #[must_use]
 pub fn any_marked(summary: &[AtomicU64]) -> bool {
-    summary
-        .iter()
-        .any(|word| word.load(Ordering::Relaxed) != 0)
+    summary.iter().any(|word| word.load(Ordering::Relaxed) != 0)
 }
 
 /// Takes all marks and calls `each` with every marked slot. The peer can write the maps: `each` must expect slots that

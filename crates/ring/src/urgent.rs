@@ -140,7 +140,7 @@ impl Ahead {
 #[inline]
 #[must_use]
 pub fn mark_ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Option<Ahead> {
-    // Acquire: pairs with the release in `tell`.
+    // Acquire: pairs with the release in `publish`.
     let at = urgent.load(Ordering::Acquire).checked_sub(1)?;
     if at < head {
         return None;

@@ -212,7 +212,7 @@ pub fn is_readable(fd: c_int) -> bool {
     fd >= 0 && poll(&mut set, 0, core::ptr::null()) == Ok(1)
 }
 
-/// Waits on `descriptors` for at most `timeout` nanoseconds (negative: for ever) under `mask`.
+/// Waits on `descriptors` for at most `timeout` nanoseconds (negative: forever) under `mask`.
 pub fn poll(
     descriptors: &mut [libc::pollfd],
     timeout: i64,

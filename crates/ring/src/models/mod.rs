@@ -21,7 +21,7 @@
 //! | `cell`: fence in `take` | `a_bit_that_is_already_set_is_enough`, `two_peers_mark_one_slot` |
 //! | `cell`: ordering of either read-modify-write of `ready` | `two_peers_mark_two_slots` |
 //! | `cell`: summary not set | all of `cell` |
-//! | `held`: told after the tail; not announced when it begins | `nothing_is_seen_that_is_held_back`, `what_was_let_go_stays_seen`, `who_sleeps_knows_of_the_time_or_is_woken` |
+//! | `held`: published after the tail; not announced when it begins | `nothing_is_seen_that_is_held_back`, `what_was_let_go_stays_seen`, `who_sleeps_knows_of_the_time_or_is_woken` |
 //! | `admission`: no generation in the word | `each_connection_of_a_slot_goes_one_way` |
 //! | `departure`: fence in `leave`; fence of the producer; release in `left` | `departure` |
 //!

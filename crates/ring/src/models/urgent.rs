@@ -1,6 +1,6 @@
 //! A sender of urgent bytes, and a reader right before the first of them.
 
-use crate::urgent::{PublishedMarks, ahead};
+use crate::urgent::{PublishedMarks, mark_ahead};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
@@ -29,7 +29,7 @@ fn read(shared: &Shared, head: &mut u64, got: &mut Vec<u64>) {
     }
 }
 
-/// Guards: the release of the tail after `tell`, `passed` before the release of `urgent`, and the rule of
+/// Guards: the release of the tail after `publish`, `passed` before the release of `urgent`, and the rule of
 /// [`PublishedMarks::next`]: a reader that comes to an urgent byte skips it, whatever was sent meanwhile.
 #[test]
 fn no_urgent_byte_is_taken_for_an_ordinary_one() {

@@ -125,7 +125,7 @@ impl Lane {
         }
     }
 
-    /// What a reader does at or before a mark, with bytes up to `tail`; `have` says whether the call has bytes.
+    /// What a reader does at or before a mark, with bytes up to `tail`; `have` is whether the call already has bytes.
     #[cold]
     pub(super) fn handle_mark(&self, head: u64, tail: u64, have: bool) -> AtMark {
         let Some(mark) = self.mark_from(head, tail) else {
@@ -218,7 +218,7 @@ impl Lane {
         entry.urgent_passed.store(marks.passed, Ordering::Relaxed);
         entry.urgent_row.store(row, Ordering::Relaxed);
         let own = self.own();
-        // The release in `tell` publishes it.
+        // The release in `publish` publishes it.
         own.row.store(row, Ordering::Relaxed);
         marks.publish(&own.urgent, &own.passed);
     }

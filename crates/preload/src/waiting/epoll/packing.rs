@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  before:  members --> board (a file) --+
-//!           inner set -------------------+-- exec, told in the environment --> taken up by the next image
+//!           inner set -------------------+-- exec, named in the environment --> adopted by the next image
 //! ```
 //!
 //! Where there is no descriptor for a board, each member is added to the kernel's set as the program asked for, and the
