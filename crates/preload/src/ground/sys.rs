@@ -498,7 +498,7 @@ pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int
 /// # Errors
 /// `EMFILE` where not all descriptors found a number, `EPROTO` where the message carries more than any of ours; then
 /// none is left open.
-pub fn look_at_message(
+pub fn peek_message(
     fd: c_int,
     bytes: &mut [u8],
     descriptors: &mut [c_int; MOST],

@@ -10,7 +10,7 @@ use crate::{Region, system};
 /// How often the owner checks for the last parts before it sleeps: a part takes some microseconds.
 const LOOKS: u32 = 2000;
 /// Nanoseconds after which the owner checks again, even without a wake-up.
-const NAP: u64 = 10_000_000;
+const NAP_NANOSECONDS: u64 = 10_000_000;
 
 /// Between [`Parts::open`] and [`Parts::close`] helpers may read the description.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Job {
             if are_done() {
                 return;
             }
-            let _ = system::sleep_on(self.parts.word(), value, NAP, true);
+            let _ = system::sleep_on(self.parts.word(), value, NAP_NANOSECONDS, true);
         }
     }
 }

@@ -310,7 +310,7 @@ impl Pool {
     /// each thread of a process by itself: credentials, namespaces, filters of system calls.
     pub fn dismiss(&self) {
         self.dismissals.fetch_add(1, Ordering::SeqCst);
-        for _ in 0..thread::PATIENCE {
+        for _ in 0..thread::TRIES {
             if self.making.load(Ordering::SeqCst) == 0 {
                 break;
             }

@@ -17,9 +17,9 @@ const LOCAL_ABOVE: usize = 512;
 const PAGE: usize = 4096;
 
 /// How often to wait for another thread that is making helpers, or for a helper that is about to end.
-pub(super) const PATIENCE: u32 = 1000;
+pub(super) const TRIES: u32 = 1000;
 /// Nanoseconds of each wait for the end of a helper.
-const NAP: u64 = 10_000_000;
+const NAP_NANOSECONDS: u64 = 10_000_000;
 
 /// Longest time that the kernel takes to forget a thread that has ended, in nanoseconds.
 const LONGEST: u64 = 1_000_000_000;
@@ -62,7 +62,7 @@ impl Thread {
                 break;
             }
             // Not private: the kernel itself wakes the sleeper.
-            let slept = system::sleep_on(&self.number, number, NAP, false);
+            let slept = system::sleep_on(&self.number, number, NAP_NANOSECONDS, false);
             // A child that was forked without the C library has numbers of threads that it does not have.
             if slept == Err(libc::ETIMEDOUT) && !exists(number) {
                 return self.forget();

@@ -209,7 +209,7 @@ impl Lane {
     }
 
     /// How often a writer of this process found no room. Only for noticing a change.
-    pub fn times_full(&self) -> u32 {
+    pub fn full_count(&self) -> u32 {
         self.socket.local.full.load(Ordering::Relaxed)
     }
 

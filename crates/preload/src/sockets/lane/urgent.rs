@@ -267,8 +267,8 @@ fn reads_inline(socket: &Socket) -> bool {
 pub fn flags_at_start(socket: &Socket) -> u32 {
     apply_cork(socket);
     let aborts = socket.entry.linger.load(Ordering::Relaxed) == 1;
-    let said = |on: bool, flag: u32| if on { flag } else { 0 };
-    said(reads_inline(socket), side_flags::URGENT_INLINE) | said(aborts, side_flags::ABORTS)
+    let flag_if = |on: bool, flag: u32| if on { flag } else { 0 };
+    flag_if(reads_inline(socket), side_flags::URGENT_INLINE) | flag_if(aborts, side_flags::ABORTS)
 }
 
 /// Publishes whether the program reads urgent bytes in line, after a change.

@@ -297,7 +297,7 @@ impl EpollSet {
             ..Item::new(fd, word, events, entry.data.load(Ordering::Relaxed))
         };
         while state.items.len() <= number as usize {
-            state.items.push(Item::dead());
+            state.items.push(Item::unused());
         }
         if let Some(place) = state.items.get_mut(number as usize) {
             *place = item;
