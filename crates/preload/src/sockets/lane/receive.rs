@@ -13,7 +13,7 @@ use super::{Lane, STRIDE, Stop, result_of_fault};
 use crate::sockets::socket::status;
 
 /// In the flags of the receiving direction: the ring is read by
-/// [`LinkEnd::pread_ring`](crate::sockets::link::LinkEnd::read_apart).
+/// [`LinkEnd::pread_ring`](crate::sockets::link::LinkEnd::pread_ring).
 const BY_PREAD: u64 = 1;
 
 /// The ring that is read, and the sequence of the move that led to it.
