@@ -1,4 +1,4 @@
-//! What a program has said about the class of a socket: latency (L) or throughput (T).
+//! The class that a program gives a socket: latency (L) or throughput (T).
 //!
 //! ```text
 //!  setsockopt, netchannel run --class --> SocketEntry::hints --> Side::hints --> who sends for it
@@ -13,14 +13,14 @@ pub const SO_APP_TYPE: i32 = 1;
 /// Environment variable of a program that `netchannel run --class` started: `latency` or `throughput`.
 pub const VARIABLE: &str = "NETCHANNEL_CLASS";
 
-/// Nothing was said.
+/// No class was given.
 pub const NONE: u8 = 0;
-/// Few bytes, soon.
+/// Few bytes that must arrive soon.
 pub const LATENCY: u8 = 1;
 /// Many bytes.
 pub const THROUGHPUT: u8 = 2;
 
-/// All that was said about one socket.
+/// All hints about the class of one socket.
 ///
 /// ```text
 ///  31        16 15      8 7   4 3   2 1      0
@@ -28,13 +28,13 @@ pub const THROUGHPUT: u8 = 2;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// By [`SO_APP_TYPE`].
+    /// From [`SO_APP_TYPE`].
     pub option: u8,
-    /// By `netchannel run --class`.
+    /// From `netchannel run --class`.
     pub run: u8,
     /// The upper six bits of `IP_TOS` or `IPV6_TCLASS`.
     pub dscp: u8,
-    /// `SO_PRIORITY`; larger ones are all ones.
+    /// `SO_PRIORITY`; larger values are all ones.
     pub priority: u16,
 }
 
@@ -60,11 +60,11 @@ impl Hints {
         }
     }
 
-    /// Whether the program itself says latency. Code points are left to who knows what they mean.
+    /// Whether the program itself asks for latency. Code points are left to modules that interpret them.
     #[must_use]
     pub const fn says_latency(self) -> bool {
         match (self.option, self.priority) {
-            // The kernel's filler and bulk are 1 and 2.
+            // The kernel's priorities 1 and 2 are filler and bulk.
             (NONE, 0) => self.run == LATENCY,
             (NONE, priority) => priority > 2,
             (option, _) => option == LATENCY,

@@ -1,23 +1,23 @@
-//! What programs are told of copy workers: how many there may be, and which transfers they share.
+//! The parameters of copy workers for programs: how many there may be, and which transfers they share.
 //!
 //! ```text
 //!  policy of the daemon --> directory::Header::copying --> libnetchannel.so, at each large transfer
 //!  netchannel run --copy-workers --> environment ---------^
 //! ```
 //!
-//! Each word is read alone and cut to its bounds: words of two policies do no harm together.
+//! Each word is read alone and clamped to its bounds: a mix of words of two policies does no harm.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Environment variable of a program that `netchannel run --copy-workers` started: how many, whatever the daemon says. For tests, also
-/// [`Rules::least`] and [`Rules::part`] behind commas.
+/// Environment variable of a program that `netchannel run --copy-workers` started: the number of workers, which
+/// overrides the daemon's. For tests, [`Rules::least`] and [`Rules::part`] may follow, separated by commas.
 pub const VARIABLE: &str = "NETCHANNEL_COPY_WORKERS";
 
 /// Most copy workers of one program.
 pub const MOST_WORKERS: u32 = 8;
-/// No smaller transfer is ever split, whatever the policy says.
+/// Smallest transfer that is ever split, whatever the policy.
 pub const LEAST: u32 = 64 << 10;
-/// No smaller part.
+/// Smallest part.
 pub const LEAST_PART: u32 = 4 << 10;
 
 /// The words in shared memory. (d) all.
@@ -47,20 +47,20 @@ pub struct Rules {
     pub workers: u32,
     /// Calls below this are copied by the caller.
     pub least: u32,
-    /// What the caller copies first in any case.
+    /// Bytes that the caller copies first in any case.
     pub local: u32,
     /// The size of a part.
     pub part: u32,
-    /// With so much for each copy worker, a program's further transfers are copied by their callers.
+    /// If each copy worker has so many bytes to copy, the callers copy a program's further transfers.
     pub threshold: u32,
-    /// So much of one sending socket is left to copy workers at a time.
+    /// Bytes of one sending socket that are left to copy workers at a time.
     pub in_flight_send: u32,
-    /// And of a receiving one.
+    /// The same for a receiving socket.
     pub in_flight_receive: u32,
 }
 
 impl Rules {
-    /// With every word within its bounds.
+    /// Clamps every word to its bounds.
     #[must_use]
     pub fn bounded(self) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! The directory: which listeners the programs of this daemon hold. Read-only to every program,
-//! so that a destination that is not ours costs no question to the daemon.
+//! The directory: the listeners that programs of this daemon hold. Every program maps it read-only, so that a
+//! destination without such a listener costs no request to the daemon.
 //!
-//! Readers take `sequence` (even), look, and take it again; while it is odd or has changed, the
-//! look-up is void. (d) all.
+//! Readers load `sequence` (even), look up, and load it again; if it is odd or has changed, the look-up is void. (d)
+//! all.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,12 +11,12 @@ use crate::copying::SharedRules;
 
 /// First word of a directory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NCDIREC1");
-/// Listeners that fit; a power of two. The table is kept at most half full.
+/// Most listeners; a power of two. The table is kept at most half full.
 pub const ENTRIES: usize = 8192;
-/// Local addresses that fit.
+/// Most local addresses.
 pub const LOCAL_ADDRESSES: usize = 256;
 
-/// Networks of other hosts that fit.
+/// Most networks of other hosts.
 pub const NETWORKS: usize = 128;
 
 /// The head of the directory.
@@ -27,11 +27,11 @@ pub struct Header {
     pub magic: AtomicU64,
     /// Odd while the daemon writes.
     pub sequence: AtomicU64,
-    /// How many of `local` count.
+    /// Number of valid entries of `local`.
     pub locals: AtomicU32,
     /// 1 when the daemon has ended in good order.
     pub ended: AtomicU32,
-    /// How many of `network` count.
+    /// Number of valid entries of `network`.
     pub networks: AtomicU32,
     /// The listener to which every connect leads that no other entry is for: the stack through which programs without a network of their
     /// own reach others. 0 where that is the kernel. Outside of `sequence`: it does not change while programs are attached.
@@ -40,56 +40,56 @@ pub struct Header {
     pub copying: SharedRules,
     /// This host's own addresses besides loopback, ports zero.
     pub local: [SharedAddress; LOCAL_ADDRESSES],
-    /// Where programs of other hosts may be that this daemon knows.
+    /// Networks of other hosts that this daemon knows.
     pub network: [Network; NETWORKS],
 }
 
-/// The addresses that begin with the same bits, of one other host.
+/// A range of addresses of one other host, which begin with the same bits.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Network {
-    /// The first of them, port zero.
+    /// The first address, port zero.
     pub address: SharedAddress,
-    /// How many of its bits count.
+    /// Length of the prefix in bits.
     pub bits: AtomicU32,
     /// 1 while a channel to that host is up.
     pub up: AtomicU32,
 }
 
 impl Network {
-    /// Whether an address is in it; a mapped one is not.
+    /// Whether an address lies in the range; a mapped one does not.
     #[must_use]
     pub fn contains(&self, address: &Address) -> bool {
         let own = self.address.load();
         let bits = self.bits.load(Ordering::Relaxed);
         let width = if own.family == INET { 32 } else { 128 };
         let differ = u128::from_be_bytes(own.bytes) ^ u128::from_be_bytes(address.bytes);
-        // Shifting all bits out leaves nothing to differ.
+        // With all bits shifted out no difference is left.
         own.family == address.family
             && bits <= width
             && differ.checked_shr(128 - bits).unwrap_or(0) == 0
     }
 }
 
-/// Value of [`Entry::listener`] where a listener was taken out: probes go on behind it.
+/// Value of [`Entry::listener`] where a listener was removed: probes continue behind it.
 pub const LEFT: u32 = u32::MAX;
 
 /// One listener. An entry with `listener` 0 ends a probe.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Entry {
-    /// The daemon's number for it; 0 where the entry is empty, [`LEFT`] where it was left.
+    /// The daemon's number for it; 0 where the entry is empty, [`LEFT`] where the listener was removed.
     pub listener: AtomicU32,
     /// [`entry_flags`].
     pub flags: AtomicU32,
-    /// Where it listens.
+    /// Its address.
     pub address: SharedAddress,
     /// Program that holds it (the daemon's number).
     pub program: AtomicU32,
-    /// The user of those who accept, all ones where there are several. Programs of root may hold the listener beside them, and do not
-    /// accept from the queue.
+    /// The user of the acceptors, all ones where there are several. Programs of root may hold the listener, too, and do
+    /// not accept from the queue.
     pub queue_user: AtomicU32,
-    /// The name of the queue from which all who accept do so, 0 where there is none: see [`queue_name`].
+    /// The name of the queue from which all acceptors take connections, 0 where there is none: see [`queue_name`].
     pub queue: AtomicU64,
     _rest: [u32; 4],
 }
@@ -97,7 +97,7 @@ pub struct Entry {
 /// Bytes of the name of a queue.
 pub const QUEUE_NAME: usize = 34;
 
-/// The abstract name of a queue: a local socket that all holders of a listener have, to which connections are made.
+/// The abstract name of a queue: a local socket that all holders of a listener share, to which clients connect.
 #[must_use]
 pub fn queue_name(queue: u64) -> [u8; QUEUE_NAME] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -114,19 +114,20 @@ pub fn queue_name(queue: u64) -> [u8; QUEUE_NAME] {
 pub mod entry_flags {
     /// An IPv6 listener that takes no IPv4.
     pub const V6_ONLY: u32 = 1;
-    /// Several processes hold it: whoever connects must reach one that waits.
+    /// Several processes hold it: a client must reach one that waits.
     pub const SHARED: u32 = 2;
-    /// The daemon's relay leads to it: one link serves all such listeners, and connecting takes the
-    /// time that the other side needs.
+    /// The daemon's relay leads to it: one link serves all such listeners, and connecting takes as long as the other
+    /// side needs.
     pub const REMOTE: u32 = 4;
-    /// From this bit on, [`MOST_DEFERS`] at most: how often TCP would ask a client that says nothing before it may be accepted, 0 where that
-    /// is at once (`TCP_DEFER_ACCEPT`). Whoever connects announces himself with his first word, or then.
+    /// From this bit on, at most [`MOST_DEFERS`]: how often TCP would probe a silent client before the connection may
+    /// be accepted, 0 where it may be accepted at once (`TCP_DEFER_ACCEPT`). A client announces the connection with its
+    /// first bytes, or then.
     pub const DEFERS_SHIFT: u32 = 8;
-    /// More are not told apart.
+    /// Larger numbers are shown as this one.
     pub const MOST_DEFERS: u32 = 255;
-    /// From this bit on: how many processes hold it, [`MOST_HOLDERS`] at most.
+    /// From this bit on: the number of processes that hold it, at most [`MOST_HOLDERS`].
     pub const HOLDERS_SHIFT: u32 = 16;
-    /// More are not told apart.
+    /// Larger numbers are shown as this one.
     pub const MOST_HOLDERS: u32 = 255;
 }
 
@@ -134,9 +135,9 @@ const _: () = assert!(size_of::<Entry>() == 64);
 
 /// Where the entries start.
 pub const ENTRIES_OFFSET: usize = size_of::<Header>().next_multiple_of(64);
-/// Where the owners of ports start: a word of 64 bits for each port. In its lower half the user whose programs may give the port to
-/// virtual sockets, as [`owner_word`] says, 0 where nobody may; in the upper half at which address, as [`place_word`] says. Outside of
-/// `sequence`: each word is used alone. So who accepts sees whether a client has the address and port that it names.
+/// Where the owners of ports start: a word of 64 bits for each port. The lower half is the user whose programs may use
+/// the port for virtual sockets, as [`owner_word`], 0 for nobody; the upper half is the address, as [`place_word`].
+/// Outside of `sequence`: each word is used alone. So an acceptor can check the address and port that a client names.
 pub const PORTS_OFFSET: usize =
     (ENTRIES_OFFSET + ENTRIES * size_of::<Entry>()).next_multiple_of(4096);
 /// Words of the owners of ports.
@@ -144,7 +145,7 @@ pub const PORTS: usize = 1 << 16;
 /// Bytes of the whole directory.
 pub const SIZE: usize = PORTS_OFFSET + PORTS * size_of::<AtomicU64>();
 
-/// What the word of a port says that belongs to `user`. The kernel has no user of the highest number.
+/// The word of a port that belongs to `user`. The kernel has no user with the highest number.
 #[must_use]
 pub const fn owner_word(user: u32) -> u32 {
     user.wrapping_add(1)
@@ -156,15 +157,15 @@ pub const fn bucket(port: u16) -> usize {
     (port as usize).wrapping_mul(0x9e37) & (ENTRIES - 1)
 }
 
-/// Any address of the host: of ports that the daemon gave, or bound to any address of both families.
+/// Any address of the host: for ports that the daemon gave, or that are bound to any address of both families.
 pub const ANYWHERE: u32 = 0;
-/// Any IPv4 address of the host. As an address it cannot be bound.
+/// Any IPv4 address of the host. As an address it can not be bound.
 const ANYWHERE_V4: u32 = 1;
 /// Any IPv6 address.
 const ANYWHERE_V6: u32 = 2;
 
-/// What the word of a port says of the address to which the kernel let a program bind it: an IPv4 address is itself, one of IPv6 a
-/// digest, of which a host has too few to choose an equal one.
+/// The word for the address to which the kernel let a program bind the port: an IPv4 address is itself, an IPv6 address
+/// is a digest; a host has too few addresses to choose one with an equal digest.
 #[must_use]
 pub fn place_word(bound: &Address, v6_only: bool) -> u32 {
     let plain = bound.unmapped();
@@ -183,7 +184,7 @@ pub fn place_word(bound: &Address, v6_only: bool) -> u32 {
     plain.bytes.iter().fold(0x811c_9dc5, digest) | 1 << 31
 }
 
-/// Whether a port's word says that a program of the user with [`owner_word`] `owner` may come from `address`.
+/// Whether a port's word allows a program of the user with [`owner_word`] `owner` to come from `address`.
 #[must_use]
 pub fn is_owned(word: u64, owner: u32, address: &Address) -> bool {
     let [user, place] = [word, word >> 32].map(|half| (half & 0xffff_ffff) as u32);
@@ -232,7 +233,7 @@ mod tests {
         assert!(own(any, six) && own(any, here));
         let one = word(six, false);
         assert!(own(one, six) && !own(one, other) && !own(one, here));
-        // Nobody's.
+        // The port belongs to nobody.
         assert!(!is_owned(0, owner_word(u32::MAX), &here));
     }
 
@@ -255,7 +256,7 @@ mod tests {
         assert!(network(Address::v4([0; 4], 0), 0).contains(&v4([1, 2, 3, 4])));
         let one = network(Address::v4([10, 1, 2, 1], 0), 32);
         assert!(one.contains(&v4([10, 1, 2, 1])) && !one.contains(&v4([10, 1, 2, 2])));
-        // Nonsense contains nothing.
+        // An invalid entry contains nothing.
         assert!(!network(Address::v4([10, 1, 2, 1], 0), 33).contains(&v4([10, 1, 2, 1])));
         let v6 = Address::v6([7; 16], 1, 0);
         assert!(network(v6, 128).contains(&v6) && network(v6, 3).contains(&v6));

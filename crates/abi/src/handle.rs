@@ -1,6 +1,6 @@
 //! Handles: an index with the generation of its user, so that a stale one is recognised.
 
-/// Names a slot of a link: which one, and which of its successive connections.
+/// Names a slot of a link, and one of its successive connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
     /// Slot number within the link.

@@ -2,8 +2,8 @@
 //! programs, the region of one program, the directory of listeners, and the messages of the attach
 //! protocol.
 //!
-//! Never: logic. A type here says where a word lies, who writes it and what it means; what is done
-//! with it stands in `ring`, `shm`, `engine` and `preload`.
+//! Never: logic. A type here defines where a word lies, which side writes it and what it means; the code that uses it
+//! is in `ring`, `shm`, `engine` and `preload`.
 //!
 //! ```text
 //!  program A --- program region ---+                +--- program region --- program B
@@ -12,10 +12,10 @@
 //!      +------------------------ link (slots, queues, rings) ------------------+
 //! ```
 //!
-//! Access keys used below: (c) the client side of a link writes, (s) the server side writes,
-//! (o) the side that owns the structure writes, (b) both write by read-modify-write, (i) immutable
-//! after the handshake, (d) only the daemon writes. Whatever the other process writes is untrusted:
-//! it is copied once, the copy is checked, and the copy is used.
+//! Access keys used below: (c) the client side of a link writes, (s) the server side writes, (o) the side that owns the
+//! structure writes, (b) both write by read-modify-write, (i) immutable after the handshake, (d) only the daemon
+//! writes. Words that the other process writes are untrusted: each is copied once, the copy is checked, and the copy is
+//! used.
 #![forbid(unsafe_code)]
 
 pub mod address;

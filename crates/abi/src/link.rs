@@ -58,19 +58,20 @@ pub struct Header {
 pub mod asleep {
     /// The consumer is awake, and may be busy for long.
     pub const AWAKE: u32 = 0;
-    /// It sleeps: the producer takes this away and writes one byte on the link channel.
+    /// The consumer sleeps: a producer takes this away and writes one byte on the link channel.
     pub const SLEEPS: u32 = 1;
-    /// It is awake in an event loop, and looks again soon.
+    /// The consumer is awake in an event loop, and looks again soon.
     pub const LOOPS: u32 = 2;
     /// As [`SLEEPS`], in an event loop that accepts soon after it was woken.
     pub const RESTS: u32 = 3;
-    /// How long after its last look a loop is taken to look again soon, by the processor's counter: about a millisecond.
+    /// How long after its last look a loop is expected to look again soon, by the processor's counter: about a
+    /// millisecond.
     pub const LOOKS_AGAIN: u64 = 2_500_000;
 }
 
 const _: () = assert!(size_of::<QueueIndices>() == 256);
 
-/// Both index words of the queue, each on lines of its own.
+/// Both index words of the queue, each on cache lines of its own.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct QueueIndices {
@@ -79,12 +80,12 @@ pub struct QueueIndices {
     _gap: [u64; 15],
     /// Elements popped so far; the consumer writes.
     pub head: AtomicU64,
-    /// (b) [`asleep`]: whether and how the consumer hears of a new element.
+    /// (b) [`asleep`]: whether and how the consumer is notified of a new element.
     pub asleep: AtomicU32,
     /// Whether the consumer leaves: 0 it stays, 1 it looks once more, 2 it has left. The consumer writes.
     pub departure: AtomicU32,
-    /// When a consumer that loops last looked, by the processor's counter. Where several processes have the listener, one that has not
-    /// looked for a while is not waited for. The consumer writes.
+    /// When a consumer in a loop last looked, by the processor's counter. Where several processes hold the listener,
+    /// clients do not wait for one that has not looked for a while. The consumer writes.
     pub looked: AtomicU64,
     _tail_gap: [u32; 26],
 }
@@ -93,7 +94,7 @@ pub struct QueueIndices {
 pub const QUEUE_BYTES: usize =
     (size_of::<QueueIndices>() + QUEUE_CAPACITY * 32).next_multiple_of(PAGE);
 
-/// What one side says of one connection, on lines that only it writes, and its waiter word.
+/// The words of one side of one connection, on cache lines that only it writes, and its waiter word.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Side {
@@ -101,10 +102,10 @@ pub struct Side {
     pub tail: AtomicU64,
     /// (o) Bytes read from the peer's ring so far.
     pub head: AtomicU64,
-    /// (o) Where its transmit ring lies, see [`Geometry`], from `switch_sequence` on.
+    /// (o) Its transmit ring, see [`Geometry`], from `switch_sequence` on.
     pub geometry: AtomicU64,
-    /// (o) First sequence that lies in `geometry`; what came before lies in the one before it.
-    /// Changed only when the peer has read up to the last change.
+    /// (o) First sequence that lies in `geometry`; earlier bytes lie in the former ring. Changed only when the peer has
+    /// read beyond the last change.
     pub switch_sequence: AtomicU64,
     /// (o) [`side_flags`].
     pub flags: AtomicU32,
@@ -114,24 +115,25 @@ pub struct Side {
     pub tokens: AtomicU32,
     /// (s) only: with RESET before ESTABLISHED, the errno with which the connect fails; 0 for none.
     pub error: AtomicU32,
-    /// (o) From where on bytes before `tail` are held back, and until when; 0 where none are. Stored before their `tail`.
+    /// (o) From where on bytes before `tail` are held back, and until when; 0 where none are. Stored before their
+    /// `tail`.
     pub held: AtomicU64,
-    /// (o) Sequence behind the last byte it has sent as urgent, 0 for none. Stored before the `tail` that shows the byte.
+    /// (o) Sequence behind the last byte that it has sent as urgent, 0 for none. Stored before the `tail` that shows
+    /// the byte.
     pub urgent: AtomicU64,
-    /// (b) Whom of this side the peer must wake: the owner sets bits, the peer takes them away.
-    /// See [`waiter`].
+    /// (b) The sleepers of this side that the peer must wake: the owner sets bits, the peer takes them. See [`waiter`].
     pub waiter: AtomicU32,
-    /// (o) What its program says about the class of the connection, a [`crate::class::Hints`] word.
-    /// Set after the generation and changed at any time: whoever sends for the program looks now and then.
+    /// (o) The class that its program gives the connection, a [`crate::class::Hints`] word. Set after the generation
+    /// and changed at any time: a process that sends for the program reads it now and then.
     pub hints: AtomicU32,
-    /// (o) Sequence before which the peer reads nothing more: urgent bytes that it stood before when the next one was sent.
-    /// Stored before the `urgent` of that one.
+    /// (o) Sequence before which the peer reads nothing more: urgent bytes right before which it stood when the next
+    /// one was sent. Stored before the `urgent` of that one.
     pub passed: AtomicU64,
-    /// (o) Logarithm of the size that it wants its peer's transmit ring to have: all that fits into the present one is on its way to another
-    /// host. 0 for none. The peer looks when its ring is full.
+    /// (o) Log2 of the size that it wants the peer's transmit ring to have: all bytes that fit into the present one are
+    /// in flight to another host. 0 for none. The peer reads it when its ring is full.
     pub wanted_ring: AtomicU32,
-    /// (o) Lower half of the sequence of the first of those urgent bytes that follow one another up to the last one, each sent by itself: for
-    /// the daemon, which passes them on. Stored before the `urgent` of the last one.
+    /// (o) Lower half of the sequence of the first of the urgent bytes that follow one another up to the last one, each
+    /// sent by itself: for the daemon, which passes them on. Stored before the `urgent` of the last one.
     pub row: AtomicU32,
     _row_gap: [u32; 10],
 }
@@ -140,56 +142,56 @@ pub struct Side {
 pub mod side_flags {
     /// No byte follows `tail`.
     pub const FIN: u32 = 1;
-    /// The side holds the connection no longer: what is sent to it meets a reset.
+    /// The side no longer holds the connection: bytes sent to it meet a reset.
     pub const CLOSED: u32 = 2;
     /// The connection was reset: the peer's reads fail, unread bytes are void.
     pub const RESET: u32 = 4;
     /// (s) only: the program has accepted it.
     pub const ACCEPTED: u32 = 8;
-    /// The side has put its words back to zero and its end of the anchor into its pool.
+    /// The side has reset its words and put its end of the anchor into its pool.
     pub const RELEASED: u32 = 16;
-    /// The side let go of its end of the anchor: the slot needs a new pair.
+    /// The side has closed its end of the anchor: the slot needs a new pair.
     pub const ANCHOR_GONE: u32 = 32;
-    /// `SO_LINGER` of zero: should the side end without a word, the connection counts as reset.
+    /// `SO_LINGER` of zero: if the side ends silently, the connection counts as reset.
     pub const ABORTS: u32 = 64;
-    /// The side takes no more tokens from its anchor: a hang-up seen on the peer's end says nothing.
+    /// The side takes no more tokens from its anchor: a hang-up at the peer's end means nothing.
     pub const ANCHOR_SHUT: u32 = 128;
-    /// (s) only, on links to the daemon: the other host has taken the connection up. Until then who
-    /// connected waits.
+    /// (s) only, on links to the daemon: the other host has accepted the connection. Until then the client waits.
     pub const ESTABLISHED: u32 = 256;
     /// The program reads no more.
     pub const SHUT_READ: u32 = 512;
-    /// `SO_OOBINLINE`: urgent bytes are read with the others.
+    /// `SO_OOBINLINE`: urgent bytes are read in line.
     pub const URGENT_INLINE: u32 = 1024;
-    /// Somebody is signalled when urgent bytes come: they bring an urgent token, for which the kernel does so.
+    /// A process is to be signalled for urgent bytes: they bring an urgent token, for which the kernel raises the
+    /// signal.
     pub const URGENT_SIGNALS: u32 = 2048;
-    /// It neither sends nor reads any more: what is sent to it meets a reset.
+    /// It neither sends nor reads any more: bytes sent to it meet a reset.
     pub const BOTH_SHUT: u32 = FIN | SHUT_READ;
 }
 
 /// Bits of [`Side::waiter`].
 pub mod waiter {
-    /// Somebody sleeps on the anchor until bytes, an end or a reset arrive.
+    /// A thread sleeps on the anchor until bytes, an end or a reset arrive.
     pub const DATA: u32 = 1;
-    /// Somebody sleeps on the anchor until there is room.
+    /// A thread sleeps on the anchor until there is room.
     pub const SPACE: u32 = 2;
-    /// The event loop of the cell wants to know of room.
+    /// The event loop of the cell wants to be notified of room.
     pub const CELL_SPACE: u32 = 4;
-    /// Shift of the cell's number plus one; 0 where no event loop holds the socket.
+    /// Shift of the cell's number plus one; 0 where no event loop has the socket.
     pub const CELL_SHIFT: u32 = 8;
     /// Mask of the cell's number plus one.
     pub const CELL_MASK: u32 = 0xff << CELL_SHIFT;
 }
 
-/// The low bits of [`Meta::queued`]. Whoever changes the first value decides.
+/// The low bits of [`Meta::queued`]. The side that changes the first value decides.
 pub mod queued {
     /// It waits.
     pub const WAITS: u32 = 0;
     /// A server has accepted it.
     pub const ACCEPTED: u32 = 1;
-    /// The client has gone another way.
+    /// The client has withdrawn it.
     pub const WITHDRAWN: u32 = 2;
-    /// Shift of the slot's generation, of which the word has the low bits: what was said of a former connection is not of this one.
+    /// Shift of the low bits of the slot's generation, which tell the connection from a former one.
     pub const GENERATION_SHIFT: u32 = 2;
 
     /// The word of the connection of that generation.
@@ -199,7 +201,7 @@ pub mod queued {
     }
 }
 
-/// What a connection is, written by the client before the slot is announced. (c) all but `queued`.
+/// The addresses and numbers of a connection, written by the client before the slot is announced. (c) all but `queued`.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Meta {
@@ -209,11 +211,11 @@ pub struct Meta {
     pub server: SharedAddress,
     /// Counts the slot's connections.
     pub generation: AtomicU32,
-    /// The listener asked for.
+    /// The requested listener.
     pub listener: AtomicU32,
     /// Number of the anchor pair: how often the slot got a new one.
     pub anchor: AtomicU32,
-    /// (b) What became of a connection in the queue of a listener: see [`queued`].
+    /// (b) The state of a connection in the queue of a listener: see [`queued`].
     pub queued: AtomicU32,
     _gap: [u32; 16],
 }
@@ -251,7 +253,7 @@ pub struct Cell {
 const _: () = assert!(size_of::<Cell>() == 4096);
 const _: () = assert!(core::mem::offset_of!(Cell, ready) == 128);
 
-/// Where a ring lies in the link: an offset from the link's start and the log2 of its size.
+/// The place of a ring in the link: an offset from the link's start and the log2 of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes from the start of the link.
@@ -283,9 +285,9 @@ impl Geometry {
     }
 }
 
-/// `SO_INCOMING_CPU` of every anchor, a number of no processor. The option means nothing to the
-/// kernel on a local socket: it is the mark by which a process that gets an anchor from another one
-/// tells it from a local socket of the program, without asking the daemon.
+/// `SO_INCOMING_CPU` of every anchor, a number of no processor. The option means nothing to the kernel on a local
+/// socket. By this mark a process that receives an anchor tells it from a local socket of the program, without a
+/// request to the daemon.
 pub const ANCHOR_MARK: i32 = 0x4e43_414e;
 
 /// Which end of a link a process holds.
@@ -371,8 +373,8 @@ impl Layout {
         self.arena_start(Role::Server) + self.arena
     }
 
-    /// Whether `geometry`, which a peer of role `producer` named for slot `index`, is one it may
-    /// use: the slot's own small ring, or a naturally aligned block of the producer's arena.
+    /// Whether `geometry`, which a peer of role `producer` named for slot `index`, may be used by it: the slot's own
+    /// small ring, or a naturally aligned block of the producer's arena.
     #[must_use]
     pub const fn accepts(&self, producer: Role, index: usize, geometry: Geometry) -> bool {
         let small = self.small_ring(producer, index);
@@ -389,7 +391,7 @@ impl Layout {
             && self.arena as u64 - (geometry.offset - start) >= geometry.size()
     }
 
-    /// Whether the sizes themselves are sane: at least one slot, an arena of whole largest rings.
+    /// Whether the sizes themselves are valid: at least one slot, an arena of whole largest rings.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         self.slots >= 1

@@ -1,6 +1,5 @@
-//! The attach protocol: fixed messages of 128 bytes over a `SOCK_SEQPACKET` socket, with
-//! descriptors beside them. One request, one answer, in order; the answer repeats `operation` and
-//! `sequence`, and `status` is 0 or an errno.
+//! The attach protocol: fixed messages of 128 bytes over a `SOCK_SEQPACKET` socket, with descriptors. One request, one
+//! answer, in order; the answer repeats `operation` and `sequence`, and `status` is 0 or an errno.
 //!
 //! | operation | words of the request | words of the answer | descriptors |
 //! |---|---|---|---|
@@ -16,20 +15,19 @@
 //! | Deposit | 0 cookie of the anchor, 1 link, 2 slot, 3 role, 4 generation, 5 region that has the socket, 6 its entry there | | -> link |
 //! | Lookup | 0 cookie of the anchor, 1 not 0 when it is looked up again | 0-6 as deposited, 7 entries of the region, 8 slots, 9 arena bytes | <- link, program region |
 //!
-//! A deposit is for one process: it is looked up as often as it was left. Attach is said again on
-//! the same socket by the new image after an exec. A region comes from a child, which shares its
-//! parent's, and from a program that knew another daemon. No two daemons give the same numbers to
-//! regions, links and listeners: each begins somewhere else.
+//! A deposit is for one process: it can be looked up as often as it was deposited. After an exec the new image sends
+//! Attach again on the same socket. A region comes from a child, which shares its parent's, and from a program that
+//! knew another daemon. No two daemons give the same numbers to regions, links and listeners: each begins at another
+//! number.
 //!
-//! On an accept channel the daemon sends `Offer`: 0 link, 1 listener, 2 slots, 3 arena bytes,
-//! 4 anchors that follow, 5 program, 6 first slot, 7 whether it is one connection of a link that
-//! another holder of the listener keeps, 8 user of that program, or the highest number where there is
-//! nobody to be doubted: the daemon itself, or a program of the same user that passes on a link of a former daemon; descriptors: link,
-//! link channel, anchors. No answer: whoever
-//! receives it holds the server's end of the link from then on.
+//! On an accept channel the daemon sends `Offer`: 0 link, 1 listener, 2 slots, 3 arena bytes, 4 anchors that follow, 5
+//! program, 6 first slot, 7 whether it is one connection of a link that another holder of the listener keeps, 8 user of
+//! that program, or the highest number where no user needs a check: for the daemon itself, or a program of the same
+//! user that passes on a link of a former daemon; descriptors: link, link channel, anchors. There is no answer: the
+//! receiver holds the server's end of the link from then on.
 //!
-//! Who asks is told by the kernel with each message (`SCM_CREDENTIALS`), never by the socket on which it came: a process that has
-//! changed its user attaches anew, with a region of its own, before it is given anything else.
+//! The kernel names the sender with each message (`SCM_CREDENTIALS`); the socket on which it came does not count. A
+//! process that has changed its user attaches anew, with a region of its own, before it is given anything else.
 //!
 //! On a link channel the client sends `Anchors`: 0 count, 1-11 their slots (two 32-bit per word);
 //! descriptors: the server's ends. Any message of one byte is a doorbell.
@@ -41,7 +39,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"NCA1");
 /// Most descriptors beside one message.
 pub const MOST_DESCRIPTORS: usize = 34;
 
-/// What a message asks or announces.
+/// The request or announcement of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
@@ -51,7 +49,7 @@ pub enum Operation {
     Adopt = 2,
     /// A TCP socket began to listen.
     Listen = 3,
-    /// The program holds a listener no longer.
+    /// The program no longer holds a listener.
     Unlisten = 4,
     /// Make a link to the program that holds a listener.
     Connect = 5,
@@ -61,15 +59,15 @@ pub enum Operation {
     Reoffer = 7,
     /// Reserve ephemeral ports.
     Ports = 8,
-    /// Leave the state of a connection for a process that gets the descriptor.
+    /// Deposit the state of a connection for a process that gets the descriptor.
     Deposit = 9,
-    /// Fetch what was deposited.
+    /// Fetch a deposit.
     Lookup = 10,
     /// More anchors for a link, from client to server.
     Anchors = 11,
-    /// The program has a part in the queue that all holders of a listener accept from.
+    /// The program shares the queue from which all holders of a listener accept.
     Queue = 12,
-    /// Fetch the memory of a link of which a connection came through a queue.
+    /// Fetch the memory of a link, of which a connection came through a queue.
     Join = 13,
 }
 
@@ -98,9 +96,9 @@ impl Operation {
 
 /// Bits of word 2 of `Queue`.
 pub mod queue_flags {
-    /// The program is root's, and accepts: where another user's do, too, there is no queue.
+    /// The program is root's, and accepts: if another user's programs do, too, there is no queue.
     pub const ACCEPTS: u64 = 1;
-    /// The program sees users by other numbers than the daemon.
+    /// The program sees users under other numbers than the daemon.
     pub const CONFINED: u64 = 2;
     /// The program is about to end or to close the listener.
     pub const LEAVES: u64 = 4;

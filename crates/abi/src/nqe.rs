@@ -11,7 +11,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Nqe {
-    /// What is asked or answered, see [`Operation`].
+    /// The request or answer, see [`Operation`].
     pub operation: u8,
     /// Bits that belong to the operation.
     pub flags: u8,
@@ -23,9 +23,9 @@ pub struct Nqe {
     pub handle: u64,
     /// Data of the operation.
     pub data: u64,
-    /// Where bytes lie, when the operation concerns bytes.
+    /// Offset of bytes, when the operation concerns bytes.
     pub offset: u32,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u32,
 }
 
@@ -37,8 +37,8 @@ const _: () = assert!(core::mem::offset_of!(Nqe, length) == 28);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
-    /// Job, client to server: the slot holds a new connection for listener `data`. `offset` and `length` are the halves of the time at
-    /// which it was announced, by the processor's counter.
+    /// Job, client to server: the slot has a new connection for listener `data`. `offset` and `length` are the halves
+    /// of the time at which it was announced, by the processor's counter.
     Connect = 1,
 }
 

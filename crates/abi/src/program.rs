@@ -7,7 +7,7 @@ use crate::address::SharedAddress;
 
 /// First word of a program region.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NCPROGR1");
-/// Number of the daemon's own relay among programs: what it names as addresses is to be believed.
+/// Number of the daemon's own relay among programs: the addresses that it names are true.
 pub const RELAY: u32 = u32::MAX;
 
 /// The head of a program region.
@@ -20,7 +20,7 @@ pub struct Header {
     pub layout_hash: AtomicU64,
     /// Entries in this region. (i)
     pub entries: AtomicU32,
-    /// Entries ever used: those above were never touched. (o)
+    /// Entries ever used: those above were never written. (o)
     pub high_water: AtomicU32,
     /// First free entry plus one, and a tag against ABA in the upper half. (o)
     pub free: AtomicU64,
@@ -34,33 +34,33 @@ pub struct Header {
     pub tokens: AtomicU64,
     /// Times a thread of the program slept for a socket. (o)
     pub sleeps: AtomicU64,
-    /// Faults found in what peers wrote. (o)
+    /// Faults found in words of peers. (o)
     pub faults: AtomicU64,
-    /// Records of [`Holder`] ever used: those above were never touched. (o)
+    /// Records of [`Holder`] ever used: those above were never written. (o)
     pub holders: AtomicU32,
 }
 
-/// A process that holds sockets of the region: the program, or a child of it. Behind it lies a bit for each entry, so that what a
-/// process held that ended without closing can be let go of by those that go on.
+/// A process that holds sockets of the region: the program, or a child of it. A bit for each entry follows, so that its
+/// relatives can release the references of a process that ended without closing.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Holder {
-    /// Its number in the lower half; in the upper the inode of the PID namespace in which it has that number, 0 where that is not known
-    /// and nobody may judge whether it lives. 0 while the record is free, or [`TAKEN`]. (o)
+    /// Its number in the lower half, and in the upper half the inode of the PID namespace of that number, 0 where that
+    /// is not known and no process may judge whether it lives. 0 while the record is free, or [`TAKEN`]. (o)
     pub process: AtomicU64,
 }
 
-/// [`Holder::process`] while a process is on its way, or what it held is let go.
+/// [`Holder::process`] while a process is being forked, or its references are being released.
 pub const TAKEN: u64 = u64::MAX;
 
-/// Processes that can share a region with a record each. What others held stays held when they are killed.
+/// Processes that can share a region with a record each. References of further ones stay when they are killed.
 pub const HOLDERS: usize = 512;
 
 /// States of a [`SocketEntry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// Nobody's.
+    /// Unused.
     Free = 0,
     /// Made by `socket`, neither bound nor connected.
     Fresh = 1,
@@ -90,20 +90,21 @@ impl State {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Direction {
-    /// 0, or the thread that holds the direction.
+    /// 0, or the thread that holds the lock of the direction.
     pub lock: AtomicU32,
     /// Threads that sleep on the anchor for it.
     pub sleepers: AtomicU32,
     /// Own index: tail when sending, head when receiving.
     pub own: AtomicU64,
-    /// Bytes sent last that met a closed peer (sending); the index from which on bytes have times (receiving).
+    /// For sending: bytes sent last that met a closed peer. For receiving: the index from which on bytes have
+    /// timestamps.
     pub noted: AtomicU64,
     /// Current ring, a [`crate::link::Geometry`] word.
     pub geometry: AtomicU64,
-    /// The ring before, while the peer still reads from it (sending); a ring set aside for sending,
-    /// for a process that can take none from the arena (receiving).
+    /// For sending: the former ring, while the peer still reads from it. For receiving: a ring reserved for sending,
+    /// for a process that can allocate none from the arena.
     pub former_geometry: AtomicU64,
-    /// Last `switch_sequence` that was written (sending) or adopted (receiving).
+    /// Last `switch_sequence` that was published (sending) or adopted (receiving).
     pub switch_sequence: AtomicU64,
     /// Largest ring allowed, from `SO_SNDBUF` or `SO_RCVBUF`; 0 for automatic.
     pub limit: AtomicU64,
@@ -119,7 +120,7 @@ pub struct SocketEntry {
     pub state: AtomicU32,
     /// [`crate::reason::Reason`] why it is not virtual.
     pub reason: AtomicU32,
-    /// Processes that hold it, and descriptors on their way to others.
+    /// Processes that hold it, and descriptors that are being passed to others.
     pub references: AtomicU32,
     /// Status bits, private to the library (non-blocking, shut directions, pending error ...).
     pub status: AtomicU32,
@@ -135,17 +136,17 @@ pub struct SocketEntry {
     pub link: AtomicU64,
     /// Generation of the connection in its slot.
     pub generation: AtomicU32,
-    /// The daemon's number for the listener (of a listener, or that it was accepted from).
+    /// The daemon's number for the listener (of a listener, or of an accepted connection's listener).
     pub listener: AtomicU32,
     /// Own address.
     pub local: SharedAddress,
-    /// The other's address.
+    /// The peer's address.
     pub peer: SharedAddress,
     /// Next free entry plus one, while free.
     pub next_free: AtomicU32,
     /// `SO_ERROR` to be taken once, an errno.
     pub error: AtomicI32,
-    /// 0, or the thread that changes who sleeps on the anchor, or takes tokens off it.
+    /// 0, or the thread that changes the sleepers of the anchor, or takes tokens off it.
     pub anchor_lock: AtomicU32,
     /// `SO_RCVLOWAT` in bytes, 0 for the default of one.
     pub low_water: AtomicU32,
@@ -157,38 +158,39 @@ pub struct SocketEntry {
     pub linger: AtomicU32,
     /// Boolean options, private to the library: which were set, and their values 16 bits higher.
     pub flags: AtomicU32,
-    /// What the program has said about its class, a [`crate::class::Hints`] word.
+    /// The class that the program gives it, a [`crate::class::Hints`] word.
     pub hints: AtomicU32,
-    /// `SO_PEEK_OFF`: how many bytes a peek passes over, negative for none.
+    /// `SO_PEEK_OFF`: how many bytes a peek skips, negative for none.
     pub peek_offset: AtomicI32,
     /// Sequence behind the last byte it has sent as urgent, 0 for none.
     pub urgent_sent: AtomicU64,
-    /// What it last told the peer to pass, see [`crate::link::Side::passed`].
+    /// The `passed` word that it last published, see [`crate::link::Side::passed`].
     pub urgent_passed: AtomicU64,
     /// Sequence behind the peer's last urgent byte that was taken with `MSG_OOB`.
     pub urgent_taken: AtomicU64,
-    /// What it last told the peer to take for not sent yet, see [`crate::link::Side::held`].
+    /// The `held` word that it last published, see [`crate::link::Side::held`].
     pub held: AtomicU64,
-    /// The pump that serves it for one of its processes, while others have it, too; 0 while that is being made.
+    /// The pump that serves it for one of its processes, while other processes have it, too; 0 while the pump is being
+    /// made.
     pub pump: AtomicU32,
-    /// How often somebody waited until that pump had caught up with its program,
+    /// How many times a process has waited until that pump had caught up with its program,
     pub waits_for_pump: AtomicU32,
     /// and up to which of them it has.
     pub caught_up: AtomicU32,
-    /// Its [`crate::link::Side::row`], as last told.
+    /// The `row` word that it last published, see [`crate::link::Side::row`].
     pub urgent_row: AtomicU32,
     /// Sending.
     pub transmit: Direction,
     /// Receiving.
     pub receive: Direction,
-    /// 0, or the thread that uses the options.
+    /// 0, or the thread that accesses the options.
     pub options_lock: AtomicU32,
     /// Words of `options` in use.
     pub option_words: AtomicU32,
-    /// Descriptors of it on their way to other processes, as far as is known.
+    /// Descriptors of it that are being passed to other processes, as far as is known.
     pub travels: AtomicU32,
-    /// What was set of it that has no word of its own here, in the order in which it was set. Of each option a word: level (8 bits), name
-    /// (16), bytes of the value (8), and the first four of them; then as many words as the others take.
+    /// Options without a word of their own, in the order in which they were set. For each option a word: level (8
+    /// bits), name (16), size of the value (8), and its first four bytes; then as many words as the other bytes take.
     pub options: [AtomicU64; OPTION_WORDS],
 }
 
@@ -202,7 +204,7 @@ const _: () = assert!(size_of::<SocketEntry>() <= 640);
 /// Where the entries start.
 pub const ENTRIES_OFFSET: usize = size_of::<Header>();
 
-/// Bytes from one [`Holder`] to the next: whole pages, so that a record that is not used takes no memory.
+/// Bytes from one [`Holder`] to the next: whole pages, so that an unused record takes no memory.
 const fn holder_bytes(entries: usize) -> usize {
     (size_of::<Holder>() + entries.div_ceil(64) * size_of::<AtomicU64>()).next_multiple_of(4096)
 }

@@ -5,13 +5,13 @@
 #[repr(u32)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It is virtual, or nothing was decided yet.
+    /// It is virtual, or not decided yet.
     None = 0,
     /// No daemon answered.
     NoDaemon = 1,
-    /// No program of ours listens at the destination.
+    /// No program with the library listens at the destination.
     NoListener = 2,
-    /// The destination is neither on this host nor on one that we know.
+    /// The destination is neither on this host nor on a known one.
     Remote = 3,
     /// The listener's queue of connections is full.
     BacklogFull = 4,
@@ -19,7 +19,7 @@ pub enum Reason {
     Quota = 5,
     /// An option was set that only the kernel provides.
     Option = 6,
-    /// An ordinary TCP client came to our listener.
+    /// An ordinary TCP client connected to a listener.
     PlainClient = 7,
     /// The program used the socket in a way that only the kernel provides.
     Unsupported = 8,
@@ -29,13 +29,14 @@ pub enum Reason {
     NoEntry = 10,
     /// No ephemeral port is left.
     NoPort = 11,
-    /// The destination is on another host that we know, and no channel to it is up.
+    /// The destination is on another known host, and no channel to it is up.
     PeerDown = 12,
-    /// The process became another user's, and leaves its relatives' memory: another process copies for it.
+    /// The process became another user's, and left its relatives' memory: another process copies for it.
     UserChanged = 13,
-    /// The process has a ring of `io_uring`, whose operations come past the library.
+    /// The process has a ring of `io_uring`, whose operations bypass the library.
     IoUring = 14,
-    /// The process may not make the system calls that the library needs: it set a filter, or a limit of no descriptor.
+    /// The process may not make the system calls that the library needs: it has set a filter, or a limit of no
+    /// descriptors.
     Confined = 15,
 }
 

@@ -43,13 +43,13 @@ static HEAP: heap::Heap = heap::Heap::new();
 /// The modules that depend on the attachment: the sockets of the region, their owners, ports.
 struct Region;
 
-impl attach::Dependants for Region {
+impl attach::AttachmentObserver for Region {
     fn prepare(&self, entries: usize) -> bool {
         socket::initialise(entries)
     }
 
     fn begin(&self) {
-        credentials::attached();
+        credentials::note_owner();
         owner_table::initialise();
     }
 
@@ -83,7 +83,7 @@ impl housekeeping::Housekeeping for Housekeeper {
 /// libraries do.
 #[inline]
 fn is_ready() -> bool {
-    if attach::DEPENDANTS.get().is_none() {
+    if attach::OBSERVER.get().is_none() {
         register();
     }
     true
@@ -106,7 +106,7 @@ fn register() {
     let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
     let _ = lane::NOTIFY_SETS.set(epoll::changed);
     // The last registration: once it is set the process may attach.
-    let _ = attach::DEPENDANTS.set(&Region);
+    let _ = attach::OBSERVER.set(&Region);
 }
 
 /// Runs when the library is loaded, before the program's own start.

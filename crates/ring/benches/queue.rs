@@ -13,12 +13,12 @@ use netchannel_abi::link::QUEUE_CAPACITY;
 use netchannel_abi::nqe::{Nqe, Operation};
 use netchannel_ring::queue::{Consumer, Element, Producer};
 
-/// How long one figure is measured for, and how many times; the best counts, since whatever else
-/// runs on the machine only ever adds time.
+/// How long one figure is measured, and how often. The best round counts, since everything else that runs on the
+/// machine only adds time.
 const SPAN: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 5;
 
-/// An index on a line of its own, as in a link.
+/// An index on a cache line of its own, as in a link.
 #[derive(Default)]
 #[repr(align(128))]
 struct Index(AtomicU64);

@@ -1,30 +1,33 @@
-//! Who decides about a connection that waits for whoever accepts first: one of them, or its client, which goes another way.
+//! The decision about a connection in the queue of a listener: a server accepts it, or its client withdraws it.
 //!
-//! The word carries the slot's generation. A slot is used again, while what its former connection has said still waits to be read.
+//! The word carries the slot's generation: a slot is used again while the queue still has the message of its former
+//! connection.
 
 use netchannel_abi::link::queued;
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// (client) The connection of that generation waits from now on.
+/// (client) Marks the connection of that generation as waiting.
 pub fn wait(word: &AtomicU32, generation: u32) {
-    // Release: pairs with the acquire of who accepts it.
+    // Release: pairs with the acquire of the server that accepts it.
     word.store(queued::word(generation, queued::WAITS), Ordering::Release);
 }
 
-/// (server) It is accepted. False where the client has gone another way, maybe with another connection in the same slot.
+/// (server) Accepts the connection. False where the client has withdrawn it, and may have put another connection into
+/// the same slot.
 pub fn accept(word: &AtomicU32, generation: u32) -> bool {
     decide(word, generation, queued::ACCEPTED)
 }
 
-/// (client) It goes another way. False where it was accepted already.
+/// (client) Withdraws the connection. False where it was already accepted.
 pub fn withdraw(word: &AtomicU32, generation: u32) -> bool {
     decide(word, generation, queued::WITHDRAWN)
 }
 
 fn decide(word: &AtomicU32, generation: u32, fate: u32) -> bool {
     let [waits, decided] = [queued::WAITS, fate].map(|fate| queued::word(generation, fate));
-    // Acquire: pairs with the release in `wait`, for who accepts. Release: with the other side's acquire, which then gives up.
+    // Acquire: pairs with the release in `wait`, for the accepting server. Release: pairs with the acquire of the other
+    // side, which then gives up.
     word.compare_exchange(waits, decided, Ordering::AcqRel, Ordering::Acquire)
         .is_ok()
 }

@@ -1,22 +1,23 @@
-//! Blocks of this side's arena: powers of two, naturally aligned, handed out from a private ledger.
+//! Blocks of this side's arena: powers of two, naturally aligned, allocated from a private ledger.
 
 use netchannel_abi::link::{Geometry, LEAST_RING_LOG2, MOST_RING_LOG2};
 
 const CLASSES: usize = (MOST_RING_LOG2 - LEAST_RING_LOG2 + 1) as usize;
 
-/// Bytes of free blocks whose pages stay: what comes and goes finds them there, and a peak does not last.
+/// Bytes of free blocks whose pages are kept: frequent allocations find pages there, and the memory of a peak is
+/// released.
 pub const MOST_KEPT: u64 = 16 << 20;
 
 /// The ledger.
 #[derive(Debug)]
 pub struct Arena {
     free: [Vec<u64>; CLASSES],
-    /// How many of each list, from its bottom, have no pages. Blocks are taken from the top.
-    bare: [usize; CLASSES],
-    /// Bytes of free blocks that have pages, as far as is known here.
-    kept: u64,
+    /// Number of blocks without pages in each list, counted from its bottom. Blocks are taken from the top.
+    without_pages: [usize; CLASSES],
+    /// Bytes of free blocks that have pages, as far as this ledger knows.
+    paged_bytes: u64,
     next: u64,
-    /// Beyond this more than half of it was in use at once.
+    /// The middle of the arena: beyond it, more than half of the arena was in use at once.
     half: u64,
     end: u64,
 }
@@ -31,21 +32,22 @@ impl Arena {
     pub const fn new(start: u64, length: u64) -> Self {
         Self {
             free: [const { Vec::new() }; CLASSES],
-            bare: [0; CLASSES],
-            kept: 0,
+            without_pages: [0; CLASSES],
+            paged_bytes: 0,
             next: start,
             half: start + length / 2,
             end: start + length,
         }
     }
 
-    /// A largest block, for who can come for no other, as long as at least half of the arena is left for everybody.
-    pub fn allocate_apart(&mut self) -> Option<Geometry> {
+    /// Allocates a largest block for a process that can allocate no other later, as long as at least half of the arena
+    /// is left.
+    pub fn allocate_largest(&mut self) -> Option<Geometry> {
         let left = self.next < self.half || !self.free[CLASSES - 1].is_empty();
         left.then(|| self.allocate(MOST_RING_LOG2))?
     }
 
-    /// A block of `1 << log2` bytes.
+    /// Allocates a block of `1 << log2` bytes.
     pub fn allocate(&mut self, log2: u32) -> Option<Geometry> {
         let class = usize::try_from(log2.checked_sub(LEAST_RING_LOG2)?).ok()?;
         if let Some(offset) = self.pop(class) {
@@ -68,7 +70,7 @@ impl Arena {
         self.allocate(log2)
     }
 
-    /// Takes a block back. Blocks whose pages are not to be kept go to `release`; they stay free.
+    /// Frees a block. Blocks whose pages are not kept are passed to `release`, and stay free.
     pub fn free(&mut self, block: Geometry, mut release: impl FnMut(Geometry)) {
         let class = block.log2.checked_sub(LEAST_RING_LOG2);
         let class = class.and_then(|class| usize::try_from(class).ok());
@@ -76,15 +78,15 @@ impl Arena {
             return;
         };
         self.push(class, block.offset);
-        while self.kept > MOST_KEPT {
-            // The largest first: one call gives most. Of these the one that would be used last.
-            let has_pages = |class: &usize| self.free[*class].len() > self.bare[*class];
+        while self.paged_bytes > MOST_KEPT {
+            // The largest first, since one call then releases most; of these the one that would be allocated last.
+            let has_pages = |class: &usize| self.free[*class].len() > self.without_pages[*class];
             let Some(class) = (0..CLASSES).rev().find(has_pages) else {
                 return;
             };
-            let offset = self.free[class][self.bare[class]];
-            self.bare[class] += 1;
-            self.kept -= size(class);
+            let offset = self.free[class][self.without_pages[class]];
+            self.without_pages[class] += 1;
+            self.paged_bytes -= size(class);
             let log2 = size(class).trailing_zeros();
             release(Geometry { offset, log2 });
         }
@@ -92,16 +94,16 @@ impl Arena {
 
     fn push(&mut self, class: usize, offset: u64) {
         self.free[class].push(offset);
-        self.kept += size(class);
+        self.paged_bytes += size(class);
     }
 
     fn pop(&mut self, class: usize) -> Option<u64> {
         let offset = self.free.get_mut(class)?.pop()?;
         let left = self.free[class].len();
-        if self.bare[class] > left {
-            self.bare[class] = left;
+        if self.without_pages[class] > left {
+            self.without_pages[class] = left;
         } else {
-            self.kept -= size(class);
+            self.paged_bytes -= size(class);
         }
         Some(offset)
     }
@@ -114,15 +116,15 @@ mod tests {
     #[test]
     fn what_is_set_apart_leaves_half_for_everybody() {
         let mut arena = Arena::new(0, 64 << 20);
-        let apart: Vec<_> = std::iter::from_fn(|| arena.allocate_apart()).collect();
+        let apart: Vec<_> = std::iter::from_fn(|| arena.allocate_largest()).collect();
         assert_eq!(apart.len(), 8);
         assert!(apart.iter().all(|block| block.log2 == MOST_RING_LOG2));
         assert!(arena.allocate(LEAST_RING_LOG2).is_some());
         arena.free(apart[3], |_| ());
-        assert_eq!(arena.allocate_apart(), Some(apart[3]), "what came back");
+        assert_eq!(arena.allocate_largest(), Some(apart[3]), "what came back");
     }
 
-    /// Blocks come and go at random; pages are counted by hand.
+    /// Random allocations, with the pages counted separately.
     #[test]
     fn a_peak_does_not_last_and_no_block_is_lent_twice() {
         const LENGTH: u64 = 1 << 28;
@@ -140,7 +142,7 @@ mod tests {
             random ^= random >> 7;
             random ^= random << 17;
             let log2 = LEAST_RING_LOG2 + u32::try_from(random % CLASSES as u64).unwrap_or(0);
-            // It fills for a while, and empties for a while.
+            // The arena fills for a while, and empties for a while.
             if random >> 32 & 3 < if step / 2000 % 2 == 0 { 3 } else { 1 } {
                 if let Some(block) = arena.allocate(log2) {
                     let overlaps = |one: &Geometry| {
@@ -154,14 +156,14 @@ mod tests {
             } else if !lent.is_empty() {
                 let index = usize::try_from(random >> 16).unwrap_or(0) % lent.len();
                 let block = lent.swap_remove(index);
-                arena.free(block, |bare| {
-                    grains(bare).for_each(|grain| pages[grain] = false);
+                arena.free(block, |without_pages| {
+                    grains(without_pages).for_each(|grain| pages[grain] = false);
                 });
             }
         }
         while let Some(block) = lent.pop() {
-            arena.free(block, |bare| {
-                grains(bare).for_each(|grain| pages[grain] = false);
+            arena.free(block, |without_pages| {
+                grains(without_pages).for_each(|grain| pages[grain] = false);
             });
         }
         let left = pages.iter().filter(|page| **page).count() as u64 * grain;

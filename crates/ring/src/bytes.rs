@@ -2,7 +2,7 @@
 
 use crate::Fault;
 
-/// Bytes between the reader's own `head` and a `tail` that the writer claims.
+/// Bytes between the reader's own `head` and the `tail` that the writer claims.
 ///
 /// # Errors
 /// [`Fault`] when the claim exceeds the ring of `size` bytes or runs backwards.
@@ -16,11 +16,10 @@ pub const fn readable(head: u64, claimed_tail: u64, size: u64) -> Result<u64, Fa
     }
 }
 
-/// Free bytes between the writer's own `tail` and a `head` that the reader claims.
+/// Free bytes between the writer's own `tail` and the `head` that the reader claims.
 ///
 /// # Errors
-/// [`Fault`] when the reader claims to have read what was not written, or runs backwards past the
-/// ring.
+/// [`Fault`] when the reader claims to have read bytes that were not written, or runs backwards past the ring.
 #[inline]
 pub const fn writable(tail: u64, claimed_head: u64, size: u64) -> Result<u64, Fault> {
     let used = tail.wrapping_sub(claimed_head);

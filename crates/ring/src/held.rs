@@ -1,6 +1,6 @@
-//! Bytes that a sender holds back, as TCP does for `MSG_MORE` and `TCP_CORK`: they lie in the ring, before its tail, and the reader
-//! takes them for not sent yet, until the sender lets them go or the time for it has come. Who waits for them sees to the time, so
-//! nobody else has to.
+//! Bytes that a sender holds back, as TCP does for `MSG_MORE` and `TCP_CORK`. They lie in the ring, before its tail,
+//! and the reader treats them as not sent, until the sender releases them or their hold expires. A sleeping reader
+//! watches the time itself, so no other process has to.
 //!
 //! ```text
 //!  hold:    held -> tail (Release) -> waiter
@@ -13,91 +13,91 @@
 //!  the word   | milliseconds of the monotonic clock, 28 bits | what the reader had sent, 12 bits | the sequence's lower 24 bits |
 //! ```
 //!
-//! As with TCP, what the reader sends back lets them go, too, unless they are corked: the word names what it had sent before, modulo 4095
-//! and plus one, or 0.
+//! As with TCP, bytes that the reader sends back release them, too, unless they are corked: the word contains the
+//! number of bytes that the reader had sent before, modulo 4095 and plus one, or 0.
 //!
-//! The sequence is what `tail` was, so it never lies more than two rings from where the reader stands. When the time has come it means
-//! nothing any more, and the word may stay.
+//! The sequence is a former `tail`, so it never lies more than two rings from the reader. After the hold has expired it
+//! means nothing, and the word may stay.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Milliseconds for which bytes are held back at most.
+/// Longest hold in milliseconds.
 pub const LONGEST: u64 = 200;
 
 const SEQUENCE: u64 = (1 << 24) - 1;
 const TIME: u64 = (1 << 28) - 1;
 const SENT: u64 = (1 << 12) - 1;
 
-/// What becomes of bytes that are held back when the reader sends something, having sent so much before.
+/// The effect of bytes that the reader sends on bytes that are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Nothing: they are corked.
-    Corked,
-    /// They are let go.
-    LetsGo(u64),
+pub enum OnReply {
+    /// None: they are corked.
+    Keeps,
+    /// They are released if the reader has sent more than this many bytes.
+    Releases(u64),
 }
 
-/// The word for bytes from sequence `from` on, held back from `now` on.
+/// The word for bytes from sequence `from` on, held back from the time `now` on.
 #[must_use]
-pub const fn word(from: u64, answer: Answer, now: u64) -> u64 {
+pub const fn word(from: u64, answer: OnReply, now: u64) -> u64 {
     let sent = match answer {
-        Answer::Corked => 0,
-        Answer::LetsGo(before) => before % SENT + 1,
+        OnReply::Keeps => 0,
+        OnReply::Releases(before) => before % SENT + 1,
     };
     (now.wrapping_add(LONGEST) & TIME) << 36 | sent << 24 | from & SEQUENCE
 }
 
-/// Whether the reader, who has `sent` so much now, has let go what `word` held back.
+/// Whether the reader, which has `sent` so many bytes now, has released the bytes that `word` held back.
 #[must_use]
-pub const fn is_answered(word: u64, sent: u64) -> bool {
+pub const fn is_released_by(word: u64, sent: u64) -> bool {
     let before = word >> 24 & SENT;
     before != 0 && before != sent % SENT + 1
 }
 
-/// Whether what the reader sends lets go what `word` held back.
+/// Whether bytes that the reader sends release the bytes that `word` held back.
 #[must_use]
-pub const fn waits_for_answer(word: u64) -> bool {
+pub const fn releases_on_reply(word: u64) -> bool {
     word >> 24 & SENT != 0
 }
 
-/// Milliseconds until bytes that are held back by `word` are there. A time that no sender would name has come.
+/// Milliseconds until the hold of `word` expires. A time that no sender would write has expired.
 #[must_use]
-pub const fn left(word: u64, now: u64) -> u64 {
+pub const fn time_left(word: u64, now: u64) -> u64 {
     let left = (word >> 36).wrapping_sub(now) & TIME;
     if word == 0 || left > LONGEST { 0 } else { left }
 }
 
-/// Bytes before `tail` that `word` holds back, by the word of the sender itself.
+/// Bytes before `tail` that `word` holds back, for the sender itself.
 #[must_use]
 pub const fn count(word: u64, tail: u64) -> u64 {
     tail.wrapping_sub(word) & SEQUENCE
 }
 
-/// What a reader at `head` takes for the tail, who has seen `tail`, and after it a `word` whose time has not come.
+/// The visible tail for a reader at `head`, which has seen `tail`, and after it a `word` that has not expired.
 #[must_use]
-pub fn before(word: u64, head: u64, tail: u64) -> u64 {
+pub fn visible_tail(word: u64, head: u64, tail: u64) -> u64 {
     let ahead = word.wrapping_sub(head) & SEQUENCE;
-    // Behind the reader: it was faster than its clock.
+    // The sequence is behind the reader, which was faster than its clock.
     let ahead = if ahead > SEQUENCE / 2 { 0 } else { ahead };
     head.wrapping_add(ahead.min(tail.wrapping_sub(head)))
 }
 
-/// Says to the reader what is held back. The store of the next tail publishes it.
-pub fn tell(held: &AtomicU64, word: u64) {
+/// Publishes the word to the reader, with the store of the next tail.
+pub fn publish(held: &AtomicU64, word: u64) {
     held.store(word, Ordering::Relaxed);
 }
 
-/// Lets all go; after it the reader is woken.
-pub fn let_go(held: &AtomicU64) {
-    // Release: who finds that nothing is held back finds the end of the stream that follows it, too. Pairs with `look`.
+/// Releases all bytes; afterwards the reader is woken.
+pub fn release(held: &AtomicU64) {
+    // Release: a reader that finds no hold also finds the end of the stream that follows it. Pairs with `load`.
     held.store(0, Ordering::Release);
 }
 
-/// What is held back of what is before a tail that was loaded before, with Acquire.
+/// The word that applies to bytes before a tail that was loaded earlier, with Acquire.
 #[inline]
 #[must_use]
-pub fn look(held: &AtomicU64) -> u64 {
-    // Acquire: pairs with the release in `let_go`.
+pub fn load(held: &AtomicU64) -> u64 {
+    // Acquire: pairs with the release in `release`.
     held.load(Ordering::Acquire)
 }
 
@@ -107,14 +107,14 @@ mod tests {
 
     #[test]
     fn what_is_held_back_is_there_in_time() {
-        let held = word(5, Answer::Corked, 1_000);
-        assert_eq!(left(held, 1_000), 200);
-        assert_eq!(left(held, 1_199), 1);
-        assert_eq!(left(held, 1_200), 0);
-        assert_eq!(left(held, 5_000_000), 0);
-        assert_eq!(left(0, u64::MAX - 100), 0);
-        // Who has another clock waits no longer.
-        assert_eq!(left(held, 20), 0);
+        let held = word(5, OnReply::Keeps, 1_000);
+        assert_eq!(time_left(held, 1_000), 200);
+        assert_eq!(time_left(held, 1_199), 1);
+        assert_eq!(time_left(held, 1_200), 0);
+        assert_eq!(time_left(held, 5_000_000), 0);
+        assert_eq!(time_left(0, u64::MAX - 100), 0);
+        // A reader with another clock waits no longer.
+        assert_eq!(time_left(held, 20), 0);
         assert_eq!(count(held, 9), 4);
     }
 
@@ -122,12 +122,12 @@ mod tests {
     fn a_reader_comes_no_further() {
         for start in [0, 7, SEQUENCE - 2, (1 << 32) - 3, u64::MAX - 4] {
             let at = |more: u64| start.wrapping_add(more);
-            let held = word(at(5), Answer::LetsGo(3), 0);
-            assert_eq!(before(held, start, at(3)), at(3));
-            assert_eq!(before(held, start, at(5)), at(5));
-            assert_eq!(before(held, start, at(9)), at(5));
-            assert_eq!(before(held, at(5), at(9)), at(5));
-            assert_eq!(before(held, at(7), at(9)), at(7));
+            let held = word(at(5), OnReply::Releases(3), 0);
+            assert_eq!(visible_tail(held, start, at(3)), at(3));
+            assert_eq!(visible_tail(held, start, at(5)), at(5));
+            assert_eq!(visible_tail(held, start, at(9)), at(5));
+            assert_eq!(visible_tail(held, at(5), at(9)), at(5));
+            assert_eq!(visible_tail(held, at(7), at(9)), at(7));
             assert_eq!(count(held, at(9)), 4);
         }
     }
@@ -135,13 +135,13 @@ mod tests {
     #[test]
     fn an_answer_lets_go_what_is_not_corked() {
         for sent in [0, 1, SENT - 1, SENT, u64::MAX - 7] {
-            let held = word(5, Answer::LetsGo(sent), 1_000);
-            assert!(!is_answered(held, sent));
-            assert!(is_answered(held, sent + 1));
-            assert_eq!(left(held, 1_000), LONGEST);
-            assert!(!is_answered(word(5, Answer::Corked, 1_000), sent));
+            let held = word(5, OnReply::Releases(sent), 1_000);
+            assert!(!is_released_by(held, sent));
+            assert!(is_released_by(held, sent + 1));
+            assert_eq!(time_left(held, 1_000), LONGEST);
+            assert!(!is_released_by(word(5, OnReply::Keeps, 1_000), sent));
         }
-        assert!(!is_answered(0, 5));
+        assert!(!is_released_by(0, 5));
     }
 
     #[test]
@@ -152,12 +152,12 @@ mod tests {
             SEQUENCE,
             SEQUENCE + 1,
             u64::MAX,
-            word(12, Answer::Corked, 3),
+            word(12, OnReply::Keeps, 3),
         ] {
             for now in [0, 1, 1 << 40, u64::MAX] {
-                assert!(left(held, now) <= LONGEST);
+                assert!(time_left(held, now) <= LONGEST);
             }
-            assert!((4..=10).contains(&before(held, 4, 10)));
+            assert!((4..=10).contains(&visible_tail(held, 4, 10)));
         }
     }
 }

@@ -27,6 +27,6 @@ pub mod waiter;
 #[cfg(all(test, loom))]
 mod models;
 
-/// The other side wrote a value it may not write.
+/// The other side wrote a value that it may not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;

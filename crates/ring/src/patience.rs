@@ -1,68 +1,68 @@
-//! How long to look before sleeping: adapted to what paid off, and nothing once it does not. Between looks others may run: where they
-//! share the processor, what they do is what is waited for, and nobody has to wake anybody.
+//! How long to spin before sleeping: adapted to what paid off, and almost not at all once it does not. Between looks
+//! the thread yields: where others share the processor, the thread waits for their work, and no wake-up is needed.
 
-/// Longest time that is spent on looking, in microseconds: about what a wake-up across processors costs.
-const MOST: u64 = 50;
-/// Least such time.
-const LEAST: u64 = 1;
-/// A beginner's.
-const FIRST: u64 = 20;
-/// So long others are let run between looks, and no longer.
-const WAY: u64 = 300;
-/// A yield that takes less found nobody who wanted the processor.
-const NOBODY: u64 = 1;
-/// After one that takes more, somebody has the processor who does not sleep: who is woken is sooner there.
+/// Largest budget in microseconds: about the cost of a wake-up across processors.
+const MOST_BUDGET: u64 = 50;
+/// Smallest budget.
+const LEAST_BUDGET: u64 = 1;
+/// The budget of a new thread.
+const FIRST_BUDGET: u64 = 20;
+/// Longest time in which other threads are let run between looks.
+const LONGEST_YIELDING: u64 = 300;
+/// A shorter yield met no other thread that wanted the processor.
+const UNCONTENDED: u64 = 1;
+/// After a longer yield another thread keeps the processor without sleeping: a woken thread gets it sooner.
 const HOGGED: u64 = 100;
-/// So many times what was lost to him goes by until the processor is given away again: each such try holds everybody up.
-const REST: u64 = 256;
-/// While he stays, each rest is twice the one before; never more than this.
-const LONGEST_REST: u64 = 4_000_000;
+/// Yields pause for so many times the time that was lost to such a thread, since each try delays everything.
+const PAUSE_FACTOR: u64 = 256;
+/// As long as such a thread stays, each pause is twice the one before; never longer than this.
+const LONGEST_PAUSE: u64 = 4_000_000;
 
-/// The patience of one thread, in ticks of a clock of which `MICROSECOND` make a microsecond. The clock may wrap.
+/// The spin budget of one thread, in ticks of a clock with `MICROSECOND` ticks in a microsecond. The clock may wrap.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience<const MICROSECOND: u64> {
-    /// What may be spent; the time of others does not count.
+    /// Ticks of its own time that it may spend; the time of other threads does not count.
     budget: u64,
-    /// When the processor may be given away again.
-    next: u64,
-    /// How long it was not, the last time.
-    rest: u64,
+    /// When yields may begin again.
+    yield_again_at: u64,
+    /// The length of the last pause.
+    pause: u64,
 }
 
 impl<const MICROSECOND: u64> Patience<MICROSECOND> {
-    /// That of a thread that has not waited yet, as it begins at `now`.
+    /// The budget of a thread that has not waited yet, which begins at `now`.
     #[must_use]
     pub const fn new(now: u64) -> Self {
         Self {
-            budget: FIRST * MICROSECOND,
-            next: now,
-            rest: 0,
+            budget: FIRST_BUDGET * MICROSECOND,
+            yield_again_at: now,
+            pause: 0,
         }
     }
 
-    /// Ticks that may be spent on looking now.
+    /// Ticks that may be spent on spinning now.
     #[must_use]
     pub const fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// Somebody else needs the processor: as little looking as there can be, until it pays again.
-    pub const fn hurry(&mut self) {
-        self.budget = LEAST * MICROSECOND;
+    /// Sets the smallest budget, until spinning pays again: another thread needs the processor.
+    pub const fn minimise(&mut self) {
+        self.budget = LEAST_BUDGET * MICROSECOND;
     }
 
-    /// Learns from a sleep of `slept` ticks: a short one would have been worth looking for.
+    /// Learns from a sleep of `slept` ticks: spinning would have been better than a short sleep.
     pub fn learn(&mut self, slept: u64) {
-        let next = if slept < 2 * MOST * MICROSECOND {
+        let next = if slept < 2 * MOST_BUDGET * MICROSECOND {
             self.budget * 2
         } else {
             self.budget / 2
         };
-        self.budget = next.clamp(LEAST * MICROSECOND, MOST * MICROSECOND);
+        self.budget = next.clamp(LEAST_BUDGET * MICROSECOND, MOST_BUDGET * MICROSECOND);
     }
 
-    /// Looks until `ready`, or the budget is used up; between looks gives way to others with `yield_now`. True when ready.
-    pub fn give_way(
+    /// Spins until `ready`, or until the budget is used up, and yields with `yield_now` between looks. True when ready.
+    pub fn spin_yielding(
         &mut self,
         mut clock: impl FnMut() -> u64,
         mut yield_now: impl FnMut(),
@@ -72,7 +72,7 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
             return true;
         }
         let start = clock();
-        if is_before(start, self.next) {
+        if is_before(start, self.yield_again_at) {
             return false;
         }
         let (mut own, mut looked) = (0, start);
@@ -82,28 +82,29 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
             let away = back.wrapping_sub(looked);
             let found = ready();
             if away > HOGGED * MICROSECOND {
-                self.rest_from(back, away);
+                self.pause_yielding(back, away);
                 return found;
             }
             looked = clock();
             own += looked.wrapping_sub(back);
-            if away < NOBODY * MICROSECOND {
+            if away < UNCONTENDED * MICROSECOND {
                 own += away;
             }
-            let over = looked.wrapping_sub(start) > WAY * MICROSECOND;
+            let over = looked.wrapping_sub(start) > LONGEST_YIELDING * MICROSECOND;
             if found || own > self.budget || over {
                 return found;
             }
         }
     }
 
-    /// Somebody kept the processor for `away`. Where he, or another, did so soon after the last rest, this one is longer.
-    fn rest_from(&mut self, now: u64, away: u64) {
-        let soon = is_before(now, self.next.wrapping_add(self.rest));
-        let last = if soon { self.rest * 2 } else { 0 };
-        let rest = last.max(away.saturating_mul(REST));
-        self.rest = rest.min(LONGEST_REST * MICROSECOND);
-        self.next = now.wrapping_add(self.rest);
+    /// Begins a pause of yields, since another thread kept the processor for `away`. If that happened soon after the
+    /// last pause, this one is longer.
+    fn pause_yielding(&mut self, now: u64, away: u64) {
+        let soon = is_before(now, self.yield_again_at.wrapping_add(self.pause));
+        let last = if soon { self.pause * 2 } else { 0 };
+        let pause = last.max(away.saturating_mul(PAUSE_FACTOR));
+        self.pause = pause.min(LONGEST_PAUSE * MICROSECOND);
+        self.yield_again_at = now.wrapping_add(self.pause);
     }
 }
 
@@ -119,7 +120,8 @@ mod tests {
     const MICROSECOND: u64 = 1000;
     type Waiter = Patience<MICROSECOND>;
 
-    /// Waits, where each yield takes `away` microseconds and each reading of the clock a tenth; gives the number of yields.
+    /// Waits, where each yield takes `away` microseconds and each reading of the clock a tenth; returns the number of
+    /// yields.
     fn wait(waiter: &mut Waiter, clock: &Cell<u64>, away: u64, ready_after: u32) -> (bool, u32) {
         let yields = Cell::new(0);
         let tick = |ticks| clock.set(clock.get().wrapping_add(ticks));
@@ -131,7 +133,7 @@ mod tests {
             yields.set(yields.get() + 1);
             tick(away * MICROSECOND);
         };
-        let found = waiter.give_way(read, yield_now, || yields.get() >= ready_after);
+        let found = waiter.spin_yielding(read, yield_now, || yields.get() >= ready_after);
         (found, yields.get())
     }
 
@@ -145,9 +147,10 @@ mod tests {
     #[test]
     fn the_time_of_others_does_not_count_against_the_budget() {
         let clock = Cell::new(0);
-        // 20 microseconds of its own, a tenth for each look, would be 200 looks: the way that is given ends before.
+        // 20 microseconds of its own, a tenth for each look, would be 200 looks: the longest time for yields ends
+        // before.
         assert_eq!(wait(&mut Waiter::new(0), &clock, 10, 1000), (false, 30));
-        // Where nobody wants the processor, the time is its own.
+        // Where no other thread wants the processor, the time is its own.
         let (found, yields) = wait(&mut Waiter::new(0), &clock, 0, 1000);
         assert!(!found);
         assert!((50..=210).contains(&yields), "{yields}");
@@ -163,7 +166,7 @@ mod tests {
         (0..9).for_each(|_| waiter.learn(1_000_000));
         assert_eq!(waiter.budget(), MICROSECOND);
         waiter.learn(0);
-        waiter.hurry();
+        waiter.minimise();
         assert_eq!(waiter.budget(), MICROSECOND);
     }
 
@@ -182,7 +185,7 @@ mod tests {
             }
             rests.push(rest);
         }
-        // Milliseconds: 256 times what was lost, doubled while he stays, up to four seconds.
+        // Milliseconds: 256 times the lost time, doubled while the other thread stays, up to four seconds.
         let doubled = rests.windows(2).all(|pair| pair[1] >= pair[0]);
         assert!(doubled && (250..=260).contains(&rests[0]), "{rests:?}");
         assert!((3990..=4001).contains(&rests[8]), "{rests:?}");

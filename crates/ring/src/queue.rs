@@ -1,8 +1,7 @@
 //! The single-producer single-consumer queue of 32-byte elements.
 //!
-//! Each side keeps its own index privately and only publishes it; the other's index is checked on
-//! every look: it lies between its last value and what this side makes possible. A batch costs one
-//! index write.
+//! Each side keeps its own index privately and only publishes it. The other side's index is checked on every look: it
+//! lies between its last value and what this side makes possible. A batch costs one index write.
 //!
 //! ```text
 //!            head            tail
@@ -57,7 +56,7 @@ impl Producer {
         }
     }
 
-    /// The index after what was pushed last.
+    /// The index behind the last pushed element.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.tail
@@ -111,7 +110,7 @@ impl Consumer {
         }
     }
 
-    /// Whether the producer has published more than was popped. A hint, for polling.
+    /// Whether the producer has published more elements than were popped. A hint, for polling.
     #[inline]
     #[must_use]
     pub fn pending(&self, tail: &AtomicU64) -> bool {
@@ -154,8 +153,8 @@ impl Consumer {
     }
 }
 
-/// Takes the sleep of a consumer away, which is in the state `next` of [`asleep`] from then on. True where this producer took it,
-/// and owes the consumer a byte on the link channel.
+/// Claims the sleep of a consumer, whose state in [`asleep`] is `next` from then on. True where this producer claimed
+/// it, and owes the consumer a byte on the link channel.
 ///
 /// Between the push and this call lies a sequentially consistent fence; it pairs with the fence of the consumer between its store
 /// to `word` and its last look at the queue.
@@ -163,7 +162,7 @@ impl Consumer {
 #[must_use]
 pub fn claim_sleep(word: &AtomicU32, next: u32) -> bool {
     let state = word.load(Ordering::Acquire);
-    // AcqRel: only one of several producers takes a sleep, and it sees what the consumer wrote before.
+    // AcqRel: only one of several producers claims a sleep, and it sees what the consumer wrote before.
     matches!(state, asleep::SLEEPS | asleep::RESTS)
         && word
             .compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed)

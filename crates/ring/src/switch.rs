@@ -8,10 +8,10 @@
 //!             |--- former ring ---|------ new ring ------|
 //! ```
 //!
-//! The consumer adopts a ring when, and only when, a byte in it is published. The producer may move
-//! again only when the consumer has read such a byte ([`may_move`]): so the words that a consumer
-//! has not adopted yet never change under it, and no move is ever skipped. Having read *up to* the
-//! move is not enough, since that needs no look at the new ring. A direction starts in a ring both
+//! The consumer adopts a ring when, and only when, a byte in it is published. The producer may move again only when the
+//! consumer has read such a byte ([`may_move`]). So the words of a move that a consumer has not adopted yet never
+//! change, and no move is skipped. Having read *up to* the move is not enough, since that needs no look at the new
+//! ring. A direction starts in a ring that both sides know, with sequence 0, which therefore is no move.
 //! sides know, with sequence 0, which therefore is no move.
 
 use crate::Fault;
@@ -32,7 +32,7 @@ pub fn announce(geometry: &AtomicU64, switch_sequence: &AtomicU64, word: u64, ta
     switch_sequence.store(tail, Ordering::Relaxed);
 }
 
-/// What the consumer holds of its direction, privately.
+/// The consumer's private state of its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Its own index.
@@ -47,8 +47,8 @@ pub struct Position {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readable {
     /// Bytes in the ring the consumer reads from.
-    pub here: u64,
-    /// What follows them elsewhere.
+    pub in_ring: u64,
+    /// A move that follows them.
     pub moved: Option<Move>,
 }
 
@@ -65,8 +65,8 @@ pub struct Move {
     pub length: u64,
 }
 
-/// Looks at what the producer published. `accept` gives the size of the ring that a geometry word
-/// names, or `None` where the producer may not use it.
+/// Looks at the producer's words. `accept` gives the size of the ring that a geometry word names, or `None` where the
+/// producer may not use it.
 ///
 /// # Errors
 /// [`Fault`] when the producer claims more than its rings hold, or names a ring that is not its own.
@@ -81,27 +81,27 @@ pub fn look(
     // Acquire: pairs with the producer's release of the tail, after the bytes and `announce`.
     let length = tail.load(Ordering::Acquire).wrapping_sub(position.head);
     let sequence = switch_sequence.load(Ordering::Relaxed);
-    let here = sequence.wrapping_sub(position.head);
-    if sequence == position.adopted || here >= length {
+    let in_ring = sequence.wrapping_sub(position.head);
+    if sequence == position.adopted || in_ring >= length {
         if length > position.size {
             return Err(Fault);
         }
         return Ok(Readable {
-            here: length,
+            in_ring: length,
             moved: None,
         });
     }
-    if here > position.size {
+    if in_ring > position.size {
         return Err(Fault);
     }
     let word = geometry.load(Ordering::Relaxed);
     let size = accept(word).ok_or(Fault)?;
-    let length = length - here;
+    let length = length - in_ring;
     if length > size {
         return Err(Fault);
     }
     Ok(Readable {
-        here,
+        in_ring,
         moved: Some(Move {
             sequence,
             geometry: word,

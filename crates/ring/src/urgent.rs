@@ -8,24 +8,26 @@
 //!             |-- lost --|--- read as usual ---| urgent byte |--|
 //! ```
 //!
-//! Only the last byte that was sent as urgent is urgent. The one before it becomes an ordinary byte, unless the reader stands right
-//! before it and reads urgent bytes apart: then it is lost. In TCP that is decided where the next one arrives. Here the sender
-//! decides it, who sees where the reader stands, and says so before the new mark. What it saw may be old: the reader was on its
-//! way, as with TCP. The daemon, which passes them on, is told of those that follow one another: it decides for the reader that it sees.
+//! Only the last byte that was sent as urgent is urgent. The one before it becomes an ordinary byte, unless the reader
+//! stands right before it and reads urgent bytes out of line: then it is lost. In TCP the receiver decides that when
+//! the next one arrives. Here the sender, which sees the reader's position, decides it, and publishes the decision
+//! before the new mark. The position may be outdated: the reader has moved on meanwhile, as with TCP. The daemon, which
+//! passes urgent bytes on, gets the length of their row: it decides for the reader that it sees.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What a sender has told of its urgent bytes, privately.
+/// The marks that a sender has published, privately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Sequence behind the last one, 0 for none.
+pub struct PublishedMarks {
+    /// Sequence behind the last urgent byte, 0 for none.
     pub urgent: u64,
     /// Sequence before which the reader reads nothing more.
     pub passed: u64,
 }
 
-impl Told {
-    /// The byte before `urgent` is the urgent one from now on. The reader has read up to `head`, and reads such bytes `inline` or apart.
+impl PublishedMarks {
+    /// Makes the byte before `urgent` the urgent one. The reader has read up to `head`, and reads urgent bytes `inline`
+    /// or out of line.
     #[must_use]
     pub const fn next(self, urgent: u64, head: u64, inline: bool) -> Self {
         let stands = if head > self.passed {
@@ -40,8 +42,9 @@ impl Told {
         }
     }
 
-    /// What who passes all on to a reader that the sender does not see is told with [`Self::next`]: the lower half of the sequence of the
-    /// first of the urgent bytes that follow one another up to this one; `row` is that of the last one.
+    /// The row word that is published with [`Self::next`], for a relay to a reader that the sender does not see: the
+    /// lower half of the sequence of the first of the urgent bytes that follow one another up to this one. `row` is the
+    /// word for the last one.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
     pub const fn next_row(self, row: u32, urgent: u64) -> u32 {
@@ -52,23 +55,23 @@ impl Told {
         }
     }
 
-    /// All bytes from `first` to `passed` were urgent ones, each alone: the reader loses those before which it stands. The byte before
-    /// `passed` is the urgent one then.
+    /// Applies a row: all bytes from `first` to `passed` were urgent, each sent alone, and the reader loses those right
+    /// before which it stands. The byte before `passed` becomes the urgent one.
     #[must_use]
     pub const fn next_in_a_row(self, first: u64, passed: u64, head: u64, inline: bool) -> Self {
         if passed <= first {
             return self;
         }
-        let told = self.next(first + 1, head, inline);
-        let stands = if head > told.passed {
+        let marks = self.next(first + 1, head, inline);
+        let stands = if head > marks.passed {
             head
         } else {
-            told.passed
+            marks.passed
         };
         let lost = if !inline && stands == first && passed - first > 1 {
             passed - 1
         } else {
-            told.passed
+            marks.passed
         };
         Self {
             urgent: passed,
@@ -76,15 +79,15 @@ impl Told {
         }
     }
 
-    /// Says so to the reader. The store of the next tail publishes it.
-    pub fn tell(self, urgent: &AtomicU64, passed: &AtomicU64) {
+    /// Publishes the marks to the reader, with the store of the next tail.
+    pub fn publish(self, urgent: &AtomicU64, passed: &AtomicU64) {
         passed.store(self.passed, Ordering::Relaxed);
-        // Release: pairs with the acquire in `ahead`, for who looks before there is a new tail.
+        // Release: pairs with the acquire in `ahead`, for a reader that looks before there is a new tail.
         urgent.store(self.urgent, Ordering::Release);
     }
 }
 
-/// The first of the urgent bytes up to `urgent`, by a `row` that was loaded after it, and may be that of a later one.
+/// The first of the urgent bytes up to `urgent`, by a `row` that was loaded after it, and may belong to a later one.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
 pub const fn first_of(urgent: u64, row: u32) -> u64 {
@@ -98,16 +101,16 @@ pub const fn first_of(urgent: u64, row: u32) -> u64 {
 /// The urgent byte ahead of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// Where reading goes on.
+    /// Where reading continues.
     pub from: u64,
     /// The urgent byte's sequence, not less than `from`; all ones while it is not known.
     pub at: u64,
-    /// What has arrived.
+    /// The tail.
     tail: u64,
 }
 
 impl Ahead {
-    /// Whether the byte has arrived. Where it has not, the sender could not send it yet.
+    /// Whether the byte has arrived. Otherwise the sender had no room for it yet.
     #[must_use]
     pub const fn has_arrived(&self) -> bool {
         self.at < self.tail
@@ -119,30 +122,31 @@ impl Ahead {
         self.from == self.at
     }
 
-    /// Bytes that can be read, the urgent one among them if it has arrived.
+    /// Bytes that can be read, including the urgent one if it has arrived.
     #[must_use]
     pub const fn readable(&self) -> u64 {
         self.tail - self.from
     }
 
-    /// Bytes of them up to the mark.
+    /// Bytes up to the mark.
     #[must_use]
     pub const fn before(&self) -> u64 {
         self.at - self.from
     }
 }
 
-/// The urgent byte ahead of a reader at `head`, who has seen `tail`. Whatever the words say, what comes of them lies within the stream.
+/// The urgent byte ahead of a reader at `head`, which has seen `tail`. Whatever the words contain, the result lies
+/// within the stream.
 #[inline]
 #[must_use]
-pub fn ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Option<Ahead> {
-    // Acquire: pairs with the release in `tell`.
+pub fn mark_ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Option<Ahead> {
+    // Acquire: pairs with the release in `publish`.
     let at = urgent.load(Ordering::Acquire).checked_sub(1)?;
     if at < head {
         return None;
     }
     let from = passed.load(Ordering::Relaxed).min(tail).max(head);
-    // A mark behind `passed` is about to be replaced: the byte is lost already, and the next one not told yet.
+    // A mark behind `passed` is about to be replaced: the byte is already lost, and the next one not published yet.
     Some(Ahead {
         from,
         at: if at < from { u64::MAX } else { at },
@@ -154,19 +158,19 @@ pub fn ahead(urgent: &AtomicU64, passed: &AtomicU64, head: u64, tail: u64) -> Op
 mod tests {
     use super::*;
 
-    fn look(told: Told, head: u64, tail: u64) -> Option<Ahead> {
+    fn look(marks: PublishedMarks, head: u64, tail: u64) -> Option<Ahead> {
         let (urgent, passed) = (AtomicU64::new(0), AtomicU64::new(0));
-        told.tell(&urgent, &passed);
-        ahead(&urgent, &passed, head, tail)
+        marks.publish(&urgent, &passed);
+        mark_ahead(&urgent, &passed, head, tail)
     }
 
     #[test]
     fn the_last_one_is_urgent() {
-        let first = Told::default().next(3, 0, false);
+        let first = PublishedMarks::default().next(3, 0, false);
         let second = first.next(7, 0, false);
         assert_eq!(
             second,
-            Told {
+            PublishedMarks {
                 urgent: 7,
                 passed: 0
             }
@@ -184,15 +188,19 @@ mod tests {
             for head in [0, 2, 3] {
                 for inline in [false, true] {
                     for first in [3, 4, 9] {
-                        let start = Told::default().next(before, 0, inline);
-                        let start = if before == 0 { Told::default() } else { start };
+                        let start = PublishedMarks::default().next(before, 0, inline);
+                        let start = if before == 0 {
+                            PublishedMarks::default()
+                        } else {
+                            start
+                        };
                         for passed in first..first + 4 {
-                            let mut told = start;
+                            let mut marks = start;
                             for mark in first + 1..=passed {
-                                told = told.next(mark, head, inline);
+                                marks = marks.next(mark, head, inline);
                             }
                             let at_once = start.next_in_a_row(first, passed, head, inline);
-                            assert_eq!(at_once, told, "{start:?} {first}..{passed} {head}");
+                            assert_eq!(at_once, marks, "{start:?} {first}..{passed} {head}");
                         }
                     }
                 }
@@ -203,14 +211,14 @@ mod tests {
     #[test]
     fn a_row_is_passed_on_with_its_first() {
         for start in [0, 1_u64 << 32, (1 << 32) - 3] {
-            let (mut told, mut row) = (Told::default(), 0);
+            let (mut marks, mut row) = (PublishedMarks::default(), 0);
             for (urgent, first) in [(1, 0), (2, 0), (5, 4), (6, 4), (7, 4), (9, 8)] {
-                row = told.next_row(row, start + urgent);
-                told = told.next(start + urgent, start, false);
+                row = marks.next_row(row, start + urgent);
+                marks = marks.next(start + urgent, start, false);
                 assert_eq!(first_of(start + urgent, row), start + first);
             }
         }
-        // The next one's already, and nonsense.
+        // The row of the next one already, and invalid values.
         assert_eq!(first_of(5, 5), 4);
         assert_eq!(first_of(5, 6), 4);
         assert_eq!(first_of(0, 6), 0);
@@ -218,11 +226,11 @@ mod tests {
 
     #[test]
     fn who_stands_before_one_loses_it_to_the_next() {
-        let first = Told::default().next(1, 0, false);
+        let first = PublishedMarks::default().next(1, 0, false);
         let second = first.next(2, 0, false);
         assert_eq!(
             second,
-            Told {
+            PublishedMarks {
                 urgent: 2,
                 passed: 1
             }
@@ -231,7 +239,7 @@ mod tests {
         let third = second.next(3, 0, false);
         assert_eq!(
             third,
-            Told {
+            PublishedMarks {
                 urgent: 3,
                 passed: 2
             }
@@ -240,14 +248,14 @@ mod tests {
         assert!(found.is_here() && found.from == 2 && found.readable() == 1);
         assert_eq!(
             first.next(2, 0, true),
-            Told {
+            PublishedMarks {
                 urgent: 2,
                 passed: 0
             }
         );
         assert_eq!(
             first.next(2, 1, false),
-            Told {
+            PublishedMarks {
                 urgent: 2,
                 passed: 0
             }
@@ -258,7 +266,7 @@ mod tests {
     fn any_words_are_within_the_stream() {
         for urgent in [0, 1, 5, 11, u64::MAX] {
             for passed in [0, 4, 9, 10, u64::MAX] {
-                if let Some(found) = look(Told { urgent, passed }, 4, 10) {
+                if let Some(found) = look(PublishedMarks { urgent, passed }, 4, 10) {
                     assert!((4..=10).contains(&found.from) && found.at >= found.from);
                     assert!(found.readable() <= 6);
                 }

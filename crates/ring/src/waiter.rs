@@ -1,8 +1,8 @@
-//! Who must be woken: the waiter word of one side of a connection.
+//! The waiter word of one side of a connection: which sleepers the peer must wake.
 //!
-//! The sleeper sets its bits and looks again; the peer publishes and looks at the bits. The two
-//! sequentially consistent fences make sure that at least one of them sees the other (Dekker), so
-//! that no wake-up is lost and none is paid for while both are awake.
+//! The sleeper sets its bits and looks again; the peer publishes and looks at the bits. The two sequentially consistent
+//! fences make sure that at least one of them sees the other (Dekker). So no wake-up is lost, and none is sent while
+//! both are awake.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 use netchannel_abi::link::waiter::{CELL_MASK, CELL_SHIFT, CELL_SPACE, DATA, SPACE};
@@ -16,8 +16,8 @@ pub struct Wake {
     pub cell: Option<usize>,
 }
 
-/// Declares that the caller is about to sleep for `bits` ([`DATA`], [`SPACE`]). After it the
-/// caller must look once more at what it waits for.
+/// Announces that the caller is about to sleep for `bits` ([`DATA`], [`SPACE`]). Afterwards the caller must look once
+/// more at what it waits for.
 #[inline]
 pub fn arm(word: &AtomicU32, bits: u32) {
     word.fetch_or(bits, Ordering::Relaxed);
@@ -33,8 +33,8 @@ pub fn disarm(word: &AtomicU32, bits: u32) {
     }
 }
 
-/// Hands the socket to the event loop of `cell`, or to none. After it the caller must look once
-/// more: what was announced meanwhile went to the loop before, or to none.
+/// Assigns the socket to the event loop of `cell`, or to none. Afterwards the caller must look once more: earlier
+/// announcements went to the former loop, or to none.
 pub fn attach_cell(word: &AtomicU32, cell: Option<usize>) {
     let number = cell
         .and_then(|index| u32::try_from(index).ok()?.checked_add(1))
@@ -43,7 +43,7 @@ pub fn attach_cell(word: &AtomicU32, cell: Option<usize>) {
     arm(word, number << CELL_SHIFT & CELL_MASK);
 }
 
-/// After bytes, an end or a reset were published to the owner of `word`.
+/// Called after bytes, an end or a reset were published to the owner of `word`.
 #[inline]
 pub fn announce_data(word: &AtomicU32) -> Option<Wake> {
     // Pairs with the fence in `arm`.
@@ -55,7 +55,7 @@ pub fn announce_data(word: &AtomicU32) -> Option<Wake> {
     Some(wake(word, seen, DATA))
 }
 
-/// After room was published to the owner of `word`.
+/// Called after room was published to the owner of `word`.
 #[inline]
 pub fn announce_space(word: &AtomicU32) -> Option<Wake> {
     // Pairs with the fence in `arm`.
@@ -67,14 +67,14 @@ pub fn announce_space(word: &AtomicU32) -> Option<Wake> {
     Some(wake(word, seen, SPACE | CELL_SPACE))
 }
 
-/// Takes `bits` away and says what they ask for. What was taken counts, not what was seen before:
-/// a bit that was armed in between is taken too.
+/// Takes `bits` and returns what they ask for. The bits that were taken count, not those that were seen before: a bit
+/// that was armed in between is taken too.
 #[cold]
 fn wake(word: &AtomicU32, seen: u32, bits: u32) -> Wake {
     let taken = if seen & bits == 0 {
         seen
     } else {
-        // Acquire: what the sleeper did before it armed is seen. Release: pairs with its next arm.
+        // Acquire: the sleeper's stores before it armed are seen. Release: pairs with its next arm.
         word.fetch_and(!bits, Ordering::AcqRel)
     };
     let wants_cell = bits & DATA != 0 || taken & CELL_SPACE != 0;
@@ -84,7 +84,7 @@ fn wake(word: &AtomicU32, seen: u32, bits: u32) -> Wake {
     }
 }
 
-/// The cell whose event loop has the socket, as the word `seen` says.
+/// The cell whose event loop has the socket, according to the word `seen`.
 #[inline]
 pub const fn cell_of(seen: u32) -> Option<usize> {
     let number = (seen & CELL_MASK) >> CELL_SHIFT;

@@ -84,7 +84,7 @@ impl Watched {
     #[inline]
     fn has_news(&self) -> bool {
         let cell = self.end.cell(self.end.role(), self.cell);
-        cell.is_some_and(|shared| cell::any(&shared.summary))
+        cell.is_some_and(|shared| cell::any_marked(&shared.summary))
             || self.takes_jobs() && self.end.has_jobs()
     }
 }
@@ -267,7 +267,11 @@ impl Cells {
         let (links, awake) = (&self.links, &self.awake);
         let any = || awake.iter().any(|key| has_news(links, *key)) || look();
         let clock = || nanoseconds(self.epoch.elapsed());
-        if spins && self.patience.give_way(clock, std::thread::yield_now, any) {
+        if spins
+            && self
+                .patience
+                .spin_yielding(clock, std::thread::yield_now, any)
+        {
             return self.collect(news);
         }
         let slept = std::mem::take(&mut self.awake);

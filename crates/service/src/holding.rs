@@ -21,7 +21,7 @@ impl Lane {
     /// before; bytes up to `seen` have been available before.
     #[inline]
     pub(super) fn available_up_to(&self, peer: &Side, shown: u64, tail: u64) -> u64 {
-        match held::look(&peer.held) {
+        match held::load(&peer.held) {
             0 => tail,
             word => self.before(word, peer, shown, tail),
         }
@@ -34,17 +34,17 @@ impl Lane {
         let dropped = flags & side_flags::RESET != 0;
         let is_there = flags & side_flags::FIN != 0
             || self.has_hung_up()
-            || held::left(word, milliseconds()) == 0
-            || held::is_answered(word, self.answered_up_to());
+            || held::time_left(word, milliseconds()) == 0
+            || held::is_released_by(word, self.answered_up_to());
         // A reset discards what is held back.
         if is_there && !dropped {
             return tail;
         }
-        let before = held::before(word, shown, tail);
+        let before = held::visible_tail(word, shown, tail);
         let full = match (tail - before) / self.reader.packet {
             _ if dropped => 0,
             // The acknowledgement of a full packet releases the rest too, unless that is corked.
-            1.. if held::waits_for_answer(word) => return tail,
+            1.. if held::releases_on_reply(word) => return tail,
             pieces => pieces * self.reader.packet,
         };
         before + full
@@ -72,7 +72,7 @@ impl Lane {
     #[inline]
     pub fn hold_time_left(&self) -> Option<Duration> {
         let (_, peer) = self.sides()?;
-        match held::look(&peer.held) {
+        match held::load(&peer.held) {
             0 => None,
             word => self.hold_time_left_of(word),
         }
@@ -80,10 +80,10 @@ impl Lane {
 
     #[cold]
     fn hold_time_left_of(&self, word: u64) -> Option<Duration> {
-        let left = held::left(word, milliseconds());
+        let left = held::time_left(word, milliseconds());
         let over = self.peer_flags() & (side_flags::RESET | side_flags::FIN) != 0
             || self.has_hung_up()
-            || held::is_answered(word, self.answered_up_to());
+            || held::is_released_by(word, self.answered_up_to());
         (left > 0 && !over).then_some(Duration::from_millis(left))
     }
 
@@ -99,6 +99,8 @@ impl Lane {
             let tail = peer.tail.load(Ordering::Acquire);
             self.frontier().is_ok_and(|seen| seen != tail)
         };
-        held::waits_for_answer(held::look(&peer.held)) && self.hold_time_left().is_some() && holds()
+        held::releases_on_reply(held::load(&peer.held))
+            && self.hold_time_left().is_some()
+            && holds()
     }
 }

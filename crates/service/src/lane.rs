@@ -16,7 +16,7 @@ use super::writer::Writer;
 use crate::class;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Cell as Map, Role, Side, Slot, side_flags, waiter as bits};
-use netchannel_ring::urgent::Told;
+use netchannel_ring::urgent::PublishedMarks;
 use netchannel_ring::waiter::Wake;
 use netchannel_ring::{cell, waiter};
 use netchannel_scheduler::Hints;
@@ -36,7 +36,7 @@ pub struct Lane {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     /// The urgent bytes of which the program was notified.
-    pub(super) announced: Told,
+    pub(super) announced: PublishedMarks,
     /// The kernel has reported that no process holds the other end of the anchor any more.
     hung_up: bool,
     /// Wake-ups are deferred: a worker that handles many connections wakes their programs afterwards.
@@ -56,7 +56,7 @@ impl Lane {
         Self {
             reader: Reader::new(ring(link.role().other())),
             writer: Writer::new(ring(link.role())),
-            announced: Told::default(),
+            announced: PublishedMarks::default(),
             link: Arc::clone(link),
             handle: loan.handle,
             anchor: loan.anchor,
@@ -291,7 +291,7 @@ impl Lane {
             let slot = usize::try_from(self.handle.index).unwrap_or(usize::MAX);
             if cell::mark(asleep, summary, ready, slot) {
                 wake_up.cell = wake.cell;
-                wake_up.token |= !cell::may_be_left(summary);
+                wake_up.token |= !cell::may_skip_token(summary);
             }
         }
         if !wake_up.token && wake_up.cell.is_none() {
@@ -361,7 +361,7 @@ impl Lane {
         };
         let map = wake_up.cell.and_then(|index| self.program_cell(index));
         // A loop that has taken all marks since is awake, and looks once more before it sleeps.
-        let seen = !wake_up.token && map.is_some_and(|map| !cell::any(&map.summary));
+        let seen = !wake_up.token && map.is_some_and(|map| !cell::any_marked(&map.summary));
         if !seen {
             self.ring(wake_up);
         }

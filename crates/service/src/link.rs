@@ -287,7 +287,7 @@ impl LinkEnd {
     pub fn has_marks_for_others(&self, own: Option<usize>) -> bool {
         let cells = self.reserved_cells().filter(|cell| Some(*cell) != own);
         let mut maps = cells.filter_map(|cell| self.cell(self.role, cell));
-        maps.any(|map| cell::any(&map.summary))
+        maps.any(|map| cell::any_marked(&map.summary))
     }
 }
 

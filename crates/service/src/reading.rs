@@ -38,7 +38,11 @@ impl Lane {
     pub fn frontier(&self) -> Checked<u64> {
         let seen = self.look()?;
         let moved = seen.moved.map_or(0, |moved| moved.length);
-        Ok(self.reader.head.wrapping_add(seen.here).wrapping_add(moved))
+        Ok(self
+            .reader
+            .head
+            .wrapping_add(seen.in_ring)
+            .wrapping_add(moved))
     }
 
     /// The place of up to `most` bytes from sequence `from` on: all of them are written and not consumed, and all are
@@ -51,10 +55,10 @@ impl Lane {
         let seen = self.look()?;
         let ahead = from.wrapping_sub(self.reader.head);
         let (ring, there) = match seen.moved {
-            _ if ahead < seen.here => (self.reader.ring, seen.here - ahead),
-            Some(moved) if ahead - seen.here < moved.length => (
+            _ if ahead < seen.in_ring => (self.reader.ring, seen.in_ring - ahead),
+            Some(moved) if ahead - seen.in_ring < moved.length => (
                 Geometry::from_word(moved.geometry),
-                moved.length - (ahead - seen.here),
+                moved.length - (ahead - seen.in_ring),
             ),
             _ => return Ok(Spans::default()),
         };
@@ -68,9 +72,9 @@ impl Lane {
     pub fn consume(&mut self, to: u64) -> Checked<()> {
         let seen = self.look()?;
         let ahead = to.wrapping_sub(self.reader.head);
-        if ahead > seen.here {
+        if ahead > seen.in_ring {
             let moved = seen.moved.ok_or(Fault)?;
-            if ahead - seen.here > moved.length {
+            if ahead - seen.in_ring > moved.length {
                 return Err(Fault);
             }
             // This must precede the store of the head: after that store the program may move again.
@@ -81,7 +85,7 @@ impl Lane {
         let (own, _) = self.sides().ok_or(Fault)?;
         // Release: pairs with the acquire of the writer. The bytes before the head may be overwritten.
         own.head.store(to, Ordering::Release);
-        let written = seen.here + seen.moved.map_or(0, |moved| moved.length);
+        let written = seen.in_ring + seen.moved.map_or(0, |moved| moved.length);
         let (left, size) = (written.saturating_sub(ahead), self.reader.ring.size());
         // As with TCP, a writer is not woken for every small amount of room. The remaining bytes will be consumed and
         // make more room.
@@ -119,15 +123,15 @@ impl Lane {
             accept,
         )?;
         let moved = seen.moved.as_mut().map_or(0, |moved| moved.length);
-        let (head, written) = (position.head, seen.here + moved);
+        let (head, written) = (position.head, seen.in_ring + moved);
         let tail = head.wrapping_add(written);
         let there = self.available_up_to(peer, self.seen(), tail);
         self.reader.seen.set(there);
         let there = there.wrapping_sub(head);
         if there < written {
-            seen.here = seen.here.min(there);
+            seen.in_ring = seen.in_ring.min(there);
             if let Some(moved) = &mut seen.moved {
-                moved.length = there - seen.here;
+                moved.length = there - seen.in_ring;
             }
         }
         Ok(seen)

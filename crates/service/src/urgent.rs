@@ -44,7 +44,7 @@ impl Lane {
         if peer.generation.load(Ordering::Acquire) != self.handle.generation {
             return Row::default();
         }
-        // Acquire: pairs with the release in `Told::tell`.
+        // Acquire: pairs with the release in `PublishedMarks::tell`.
         let end = peer.urgent.load(Ordering::Acquire);
         let first = first_of(end, peer.row.load(Ordering::Relaxed));
         Row { first, end }
@@ -96,7 +96,7 @@ impl Lane {
             .announced
             .next_in_a_row(first, urgent.end, head, inline);
         if let Some((own, _)) = self.sides() {
-            self.announced.tell(&own.urgent, &own.passed);
+            self.announced.publish(&own.urgent, &own.passed);
         }
     }
 

@@ -1,11 +1,10 @@
 //! Copies through a lane, and the copy routine against the compiler's, on one thread.
 //!
-//! A transfer is what one `send` and the `recv` that answers it do to payload and indices: room is
-//! computed from the reader's index, the bytes are copied from the sender's buffer into the ring
-//! (in two runs at the wrap), the tail is published; the tail is read and checked, the bytes are
-//! copied from the ring into the receiver's buffer, the head is published. Gbit/s counts each
-//! payload byte once per transfer, though it is copied twice. No thread sleeps, so no fence and no
-//! token is in it.
+//! A transfer is the work of one `send` and its `recv` on payload and indices: room is computed from the reader's
+//! index, the bytes are copied from the sender's buffer into the ring (in two runs at the wrap), the tail is published;
+//! the tail is read and checked, the bytes are copied from the ring into the receiver's buffer, the head is published.
+//! Gbit/s counts each payload byte once per transfer, though it is copied twice. No thread sleeps, so there is no fence
+//! and no token in it.
 
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +14,8 @@ use netchannel_abi::link::{Layout, Role, Side};
 use netchannel_ring::bytes;
 use netchannel_shm::{Region, Shared, copy};
 
-/// How long one figure is measured for, and how many times; the best counts, since whatever else
-/// runs on the machine only ever adds time.
+/// How long one figure is measured, and how often. The best round counts, since everything else that runs on the
+/// machine only adds time.
 const SPAN: Duration = Duration::from_millis(50);
 const ROUNDS: usize = 5;
 
@@ -54,7 +53,7 @@ const fn verdict(reached: bool) -> &'static str {
     if reached { "reached" } else { "MISSED" }
 }
 
-/// Seconds that `work` takes once, in the best round.
+/// Seconds of one call of `work`, in the best round.
 fn seconds_per(mut work: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {

@@ -1,8 +1,9 @@
 //! One transfer of 1 MiB between a buffer and a ring, by its caller and 0 to 3 helpers.
 //!
-//! Awake: helpers look for the next transfer until it comes, as they do for 50 us on a machine with processors to spare. Asleep: they sleep
-//! as soon as there is nothing to do, and must be woken for each transfer. After a pause: all of the machine has slept for 2 ms, too. A transfer
-//! counts from when it begins until all of it is there; the median is told.
+//! Awake: helpers spin for the next transfer until it comes, as they do for 50 us on a machine with processors to
+//! spare. Asleep: they sleep as soon as there is nothing to do, and must be woken for each transfer. After a pause: the
+//! whole machine has slept for 2 ms, too. A transfer is timed from its begin until all of its bytes are there; the
+//! median is printed.
 
 use std::time::{Duration, Instant};
 

@@ -1,19 +1,19 @@
-//! The one place where payload is copied between a program's buffer and memory a peer writes.
+//! The only place where payload is copied between a program's buffer and memory that a peer can write.
 //!
-//! The program's pointer may be bad. As the kernel does, the copy then stops at the faulting byte
-//! instead of ending the program: the fault handler of the library asks [`resume_at`] where to go
-//! on, and the copy returns how much it could not move.
+//! The program's pointer may be invalid. As in the kernel, the copy then stops at the faulting byte instead of ending
+//! the program: the library's fault handler asks [`resume_at`] where to continue, and the copy returns how many bytes
+//! it could not move.
 //!
 //! ```text
 //!  length <= 1024: through registers --fault--+
 //!  else --------------------------------------+-> rep movsb --fault--> how many are left
 //! ```
 //!
-//! Up to 1024 bytes the string instruction would take longer to start than the copy takes. Wherever
-//! the short path touches memory, its three argument registers say what is left to do, so that a
-//! fault in it goes on with the string instruction, whose own fault says how far it came. Wherever
-//! several places of the target are written, the first byte is among the first of them, and no two
-//! pages lie between: so nothing behind a fault is ever written.
+//! Up to 1024 bytes the string instruction would take longer to start than the copy takes. Wherever the short path
+//! accesses memory, its three argument registers contain the rest of the work, so that after a fault the string
+//! instruction continues, whose own fault shows how far it came. Where several places of the target are written, the
+//! first byte is among the first of them, and they are less than two pages apart: so no byte behind a fault is ever
+//! written.
 
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
@@ -122,7 +122,7 @@ core::arch::global_asm!(
     "mov [rdi + rdx - 8], rcx",
     "xor eax, eax",
     "ret",
-    // 257 to 1024: 64 at a time, the arguments advance with what is done; the rest as above.
+    // 257 to 1024: 64 at a time, with the arguments advanced after each step; the rest as above.
     ".p2align 4",
     "6:",
     "cmp rdx, 1024",
@@ -169,12 +169,11 @@ unsafe extern "C" {
     fn netchannel_copy_end();
 }
 
-/// Copies `length` bytes and returns how many it could not copy because an address faulted (always
-/// 0 unless the process has a fault handler that uses [`resume_at`]).
+/// Copies `length` bytes and returns how many it could not copy because an address faulted (always 0 unless the process
+/// has a fault handler that uses [`resume_at`]).
 ///
 /// # Safety
-/// Whatever of both ranges is mapped must be memory that may be read and written as raw bytes; the
-/// ranges do not overlap.
+/// The mapped parts of both ranges must be memory that may be read and written as raw bytes; the ranges do not overlap.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -190,8 +189,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> usize {
     }
 }
 
-/// Where a thread that faulted at `instruction` must go on, when it faulted within [`copy`]. All
-/// other registers must be left as the fault found them. One copy may fault twice.
+/// Where a thread that faulted at `instruction` must continue, if it faulted within [`copy`]. All other registers must
+/// stay as they were. One copy may fault twice.
 #[must_use]
 pub fn resume_at(instruction: usize) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]

@@ -1,11 +1,11 @@
-//! What goes wrong with regions, and what the kernel says of it.
+//! Errors of regions.
 
 /// Why a region could not be made or mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShmError {
     /// A system call failed with this errno.
     System(i32),
-    /// The file can still shrink or grow, or has not the size that was promised.
+    /// The file can still shrink or grow, or has another size than announced.
     NotSealed,
     /// It is no ordinary memory: huge pages, a file, a socket.
     NotMemory,
@@ -24,7 +24,7 @@ impl core::fmt::Display for ShmError {
     }
 }
 
-// By hand: the library in other people's programs links nothing that is not needed.
+// Written by hand: the library in other programs links no needless crate.
 impl core::error::Error for ShmError {}
 
 pub(crate) fn errno() -> i32 {

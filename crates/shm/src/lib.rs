@@ -1,7 +1,7 @@
 //! Sealed memfd regions, their mapping, and checked access to memory that a peer writes.
 //!
-//! Never: trusts an offset, or hands out a reference to bytes a peer may write. Words are reached
-//! as atomics ([`Region::at`]), payload only by raw copies ([`Region::copy_in`]).
+//! Never: trusts an offset, or hands out a reference to bytes that a peer may write. Words are accessed as atomics
+//! ([`Region::at`]), payload only by raw copies ([`Region::copy_in`]).
 //!
 //! ```text
 //!  memfd --kind, seals, size checked: Outside--> Region --offset, alignment checked--> &Atomic...

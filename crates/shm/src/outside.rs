@@ -1,5 +1,5 @@
-//! Memory that somebody else sent: the one way in. What is admitted stays mapped memory for ever, so that no access within it raises
-//! `SIGBUS`, whoever made it and whatever he does with it.
+//! Memory received from another process: the only way in. Admitted files stay mappable memory forever, so no access
+//! within them raises `SIGBUS`, whichever process made them and whatever it does with them.
 //!
 //! | demand | else |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | it is sealed against shrinking and growing | a page beyond the end fails |
 //! | it has exactly the size that was promised | as above |
 //!
-//! The size of its blocks says nothing: ordinary memory shows huge ones where `shmem_enabled` asks for them.
+//! The block size tells nothing: ordinary memory shows huge blocks where `shmem_enabled` asks for them.
 
 use crate::error::{ShmError, errno};
 
@@ -25,15 +25,15 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Looks at a file that somebody sent, which should have `size` bytes. The descriptor stays the caller's, who keeps it open as
-    /// long as he uses the answer.
+    /// Checks a received file, which should have `size` bytes. The descriptor stays the caller's, and must stay open as
+    /// long as the result is used.
     ///
     /// # Errors
     /// [`ShmError::NotMemory`] or [`ShmError::NotSealed`].
     pub fn admit(descriptor: i32, size: usize) -> Result<Self, ShmError> {
         // SAFETY: all zero is a valid statfs and a valid stat.
         let (mut place, mut stat) = unsafe { core::mem::zeroed::<(libc::statfs, libc::stat)>() };
-        // SAFETY: both are ours to write.
+        // SAFETY: both are locals.
         let known = unsafe {
             libc::fstatfs(descriptor, &raw mut place) == 0
                 && libc::fstat(descriptor, &raw mut stat) == 0
@@ -54,13 +54,13 @@ impl Outside {
         })
     }
 
-    /// Device and inode: two descriptors with the same are of one file.
+    /// Device and inode: equal for two descriptors of the same file.
     #[must_use]
     pub const fn identity(&self) -> (u64, u64) {
         self.identity
     }
 
-    /// The user who made the file, by the numbers of this user namespace.
+    /// The user that made the file, by the numbers of this user namespace.
     #[must_use]
     pub const fn owner(&self) -> u32 {
         self.owner
@@ -72,29 +72,29 @@ impl Outside {
         self.size
     }
 
-    /// The descriptor that was looked at.
+    /// The admitted descriptor.
     pub(crate) const fn descriptor(&self) -> i32 {
         self.descriptor
     }
 
-    /// Copies bytes from `offset` on into memory of one's own. A hole reads as zeros and stays a hole: unlike a mapping, which makes
-    /// a page of whatever is read, at the expense of who reads. Returns how many bytes there were.
+    /// Copies bytes from `offset` on into private memory. A hole reads as zeros and stays a hole, unlike in a mapping,
+    /// where a read makes a page at the reader's expense. Returns how many bytes there were.
     ///
     /// # Errors
     /// The errno of the kernel.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<usize, ShmError> {
         let at = i64::try_from(offset).map_err(|_| ShmError::System(libc::EINVAL))?;
-        // SAFETY: the buffer is ours, and as long as is said.
+        // SAFETY: the buffer is the caller's, with that length.
         let read =
             unsafe { libc::pread(self.descriptor, into.as_mut_ptr().cast(), into.len(), at) };
         usize::try_from(read).map_err(|_| ShmError::System(errno()))
     }
 
-    /// The first place at `offset` or behind it where there is memory, `None` where only a hole follows.
+    /// The first offset at or behind `offset` that has memory, `None` where only a hole follows.
     #[must_use]
     pub fn next_data(&self, offset: usize) -> Option<usize> {
         let at = i64::try_from(offset).ok()?;
-        // SAFETY: plain system call. The position of the file is used by nobody.
+        // SAFETY: plain system call. No other code uses the position of the file.
         let found = unsafe { libc::lseek(self.descriptor, at, libc::SEEK_DATA) };
         usize::try_from(found).ok()
     }

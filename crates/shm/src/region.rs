@@ -6,10 +6,10 @@ use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the mapping allows.
+/// The access that the mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading only.
+    /// Read-only.
     ReadOnly,
     /// Reading and writing.
     ReadWrite,
@@ -30,22 +30,22 @@ pub struct Vacancy {
 }
 
 impl Vacancy {
-    /// Bytes that fit.
+    /// Size of the addresses.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
     }
 }
 
-// SAFETY: only addresses, which nobody dereferences.
+// SAFETY: only addresses, which no code dereferences.
 unsafe impl Send for Vacancy {}
 
-// SAFETY: the region is only reached through atomics and raw copies, from any thread.
+// SAFETY: the region is only accessed through atomics and raw copies, from any thread.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// An empty memfd that takes seals and, where the kernel knows the flag, cannot be executed.
+/// An empty memfd that takes seals and, where the kernel knows the flag, can not be executed.
 fn memfd(name: &CStr) -> Result<i32, ShmError> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     for flags in [flags | libc::MFD_NOEXEC_SEAL, flags] {
@@ -69,10 +69,10 @@ fn seal(descriptor: i32, seals: libc::c_int) -> Result<(), ShmError> {
     Ok(())
 }
 
-/// Bytes of addresses that regions of this process have.
+/// Bytes of addresses that regions of this process have mapped.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of addresses that regions of this process have, vacant ones too.
+/// Bytes of addresses that regions of this process have mapped, vacant ones included.
 #[must_use]
 pub fn mapped() -> usize {
     MAPPED.load(Ordering::Relaxed)
@@ -83,16 +83,16 @@ impl Region {
     /// descriptor has close-on-exec and belongs to the caller.
     ///
     /// # Errors
-    /// The errno of what failed.
+    /// The errno of the failed call.
     pub fn create(name: &CStr, size: usize) -> Result<(i32, Self), ShmError> {
         Self::create_sealed(name, size, libc::F_SEAL_SEAL)
     }
 
-    /// As [`Region::create`], but the mapping that is returned is the only writable one there can
-    /// ever be: whoever gets the descriptor can only read.
+    /// As [`Region::create`], but the returned mapping is the only writable one there can ever be: a process that gets
+    /// the descriptor can only read.
     ///
     /// # Errors
-    /// The errno of what failed; `EINVAL` where the kernel is older than Linux 5.1.
+    /// The errno of the failed call; `EINVAL` where the kernel is older than Linux 5.1.
     pub fn create_published(name: &CStr, size: usize) -> Result<(i32, Self), ShmError> {
         Self::create_sealed(name, size, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)
     }
@@ -117,14 +117,15 @@ impl Region {
         match sealed() {
             Ok(region) => Ok((descriptor, region)),
             Err(error) => {
-                // SAFETY: the descriptor is ours and not used again.
+                // SAFETY: the descriptor is owned here and not used again.
                 unsafe { libc::close(descriptor) };
                 Err(error)
             }
         }
     }
 
-    /// Maps `size` bytes of a memfd that somebody else made, once [`Outside`] admits it. The descriptor stays the caller's and may be closed.
+    /// Maps `size` bytes of a memfd that another process made, once [`Outside`] admits it. The descriptor stays the
+    /// caller's and may be closed.
     ///
     /// # Errors
     /// Those of [`Outside::admit`], and the errno of the kernel.
@@ -142,16 +143,15 @@ impl Region {
         Self::map_at(base, libc::MAP_FIXED, descriptor, vacancy.size, access)
     }
 
-    /// Lets the file go while the region is still known to others: its addresses stay readable and
-    /// writable, as zero pages, until [`Region::map_into`] uses them again. So a thread that
-    /// looks too late sees zeros instead of faulting. They are shared with children, since what is private and writable counts
-    /// against `RLIMIT_DATA`.
+    /// Drops the file while other threads may still access the region: its addresses stay readable and writable, as
+    /// zero pages, until [`Region::map_into`] uses them again. So a late access sees zeros instead of faulting. The
+    /// pages are shared with children, since private writable memory counts against `RLIMIT_DATA`.
     pub fn vacate(&self) -> Option<Vacancy> {
         let flags = libc::MAP_FIXED | libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let base = self.base.as_ptr().cast();
-        // SAFETY: replaces exactly the region's own mapping, which is only reached through atomics
-        // and raw copies, for which any bytes will do.
+        // SAFETY: replaces exactly the region's own mapping, which is only accessed through atomics and raw copies, for
+        // which any bytes are valid.
         let replace = |protection| unsafe { libc::mmap(base, self.size, protection, flags, -1, 0) };
         if replace(protection).cast() == self.base.as_ptr() {
             return Some(Vacancy {
@@ -159,30 +159,30 @@ impl Region {
                 size: self.size,
             });
         }
-        // Where memory is counted strictly there may be none to be written; the file is let go all the same.
+        // With strict accounting there may be no writable memory; the file is dropped all the same.
         replace(libc::PROT_READ);
         None
     }
 
-    /// Takes the place of `former`, whose size it must have, at once: whoever looks at `former` sees either its bytes or these, and no
-    /// access reaches the file of `former` any more.
+    /// Takes the place of `former`, which has the same size, at once: an access to `former` sees either its bytes or
+    /// these, and no access reaches the file of `former` afterwards.
     ///
     /// # Errors
-    /// The errno of the kernel; then `former` is as before.
+    /// The errno of the kernel; then `former` is unchanged.
     pub fn take_place_of(self, former: &Self) -> Result<(), ShmError> {
         if self.size != former.size {
             return Err(ShmError::NotSealed);
         }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (from, to) = (self.base.as_ptr().cast(), former.base.as_ptr().cast());
-        // SAFETY: both ranges are whole mappings of regions, which are only reached through atomics and raw copies; nobody knows the
-        // addresses of this one.
+        // SAFETY: both ranges are whole mappings of regions, which are only accessed through atomics and raw copies; no
+        // other code knows the addresses of this one.
         let moved: *mut libc::c_void =
             unsafe { libc::mremap(from, self.size, self.size, flags, to) };
         if moved != to {
             return Err(ShmError::System(errno()));
         }
-        // Its addresses are nobody's now.
+        // Its addresses are unused now.
         MAPPED.fetch_sub(self.size, Ordering::Relaxed);
         core::mem::forget(self);
         Ok(())
@@ -200,7 +200,7 @@ impl Region {
             Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         let flags = flags | libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address the kernel chooses, or over addresses that are vacant.
+        // SAFETY: a new mapping at an address the kernel chooses, or over vacant addresses.
         let base = unsafe { libc::mmap(wanted, size, protection, flags, descriptor, 0) };
         match NonNull::new(base.cast::<u8>()) {
             Some(base) if base.as_ptr().addr() != usize::MAX => {
@@ -219,14 +219,14 @@ impl Region {
         self.size
     }
 
-    /// The structure at `offset`, or `None` where it would not lie wholly and aligned within.
+    /// The structure at `offset`, or `None` where it would not lie within the region or not be aligned.
     #[inline]
     #[must_use]
     pub fn at<T: Shared>(&self, offset: usize) -> Option<&T> {
         self.slice(offset, 1).and_then(|slice| slice.first())
     }
 
-    /// `count` structures from `offset` on, or `None` where they would not lie within.
+    /// `count` structures from `offset` on, or `None` where they would not lie within the region or not be aligned.
     #[inline]
     #[must_use]
     pub fn slice<T: Shared>(&self, offset: usize, count: usize) -> Option<&[T]> {
@@ -242,7 +242,7 @@ impl Region {
         Some(unsafe { core::slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), count) })
     }
 
-    /// Where `length` bytes from `offset` on lie, or `None` where they would not lie within.
+    /// The address of `length` bytes from `offset` on, or `None` where they would not lie within.
     #[inline]
     pub(crate) fn address(&self, offset: usize, length: usize) -> Option<*mut u8> {
         if offset > self.size || self.size - offset < length {
@@ -252,8 +252,8 @@ impl Region {
         Some(unsafe { self.base.as_ptr().add(offset) })
     }
 
-    /// Copies a program's bytes to `offset`. Returns how many could not be copied: all of them
-    /// where the range does not lie within, otherwise see [`copy::copy`].
+    /// Copies a program's bytes to `offset`. Returns how many could not be copied: all of them where the range does not
+    /// lie within the region, otherwise see [`copy::copy`].
     ///
     /// # Safety
     /// `from` must be a range of the program that may be read as raw bytes, or fault.
@@ -279,13 +279,13 @@ impl Region {
         unsafe { copy::copy(to, self.base.as_ptr().add(offset), length) }
     }
 
-    /// Gives the pages that lie wholly within a range back to the system; they read as zero. Does
-    /// nothing where the range does not lie within the region.
+    /// Releases the pages that lie wholly within a range; they read as zero. Does nothing where the range does not lie
+    /// within the region.
     pub fn release_pages(&self, offset: usize, length: usize) {
         if offset > self.size || self.size - offset < length {
             return;
         }
-        // The kernel would round the end up, into pages that hold something else too.
+        // The kernel would round the end up, into pages with other contents.
         let page = page_size();
         let end = (offset + length) / page * page;
         let Some(start) = offset.checked_next_multiple_of(page).filter(|at| *at < end) else {
@@ -310,7 +310,7 @@ fn page_size() -> usize {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrows it any more.
+        // SAFETY: the mapping is owned and no longer borrowed.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
         MAPPED.fetch_sub(self.size, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! Runs of bytes that a peer may write at any time, moved by address: from one region to another, and
-//! straight between regions and sockets.
+//! Runs of bytes that a peer may write at any time, moved by address: from one region to another, and directly between
+//! regions and sockets.
 //!
 //! ```text
 //!  Span (offset, length) --checked against the region--> Run (to read), Room (to fill)
@@ -7,13 +7,13 @@
 //!       Run --------------------transfer--------------------------> Room
 //! ```
 //!
-//! Both are addresses with a length: nothing here makes a reference to the bytes, nor looks at them.
+//! Both are addresses with a length: nothing here makes a reference to the bytes, or looks at them.
 
 use core::marker::PhantomData;
 
 use crate::{Region, copy};
 
-/// Where bytes lie in a region: a claim, until [`Region::run`] or [`Region::room`] has checked it.
+/// A range in a region: a claim, until [`Region::run`] or [`Region::room`] has checked it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Bytes from the start of the region.
@@ -22,7 +22,7 @@ pub struct Span {
     pub length: usize,
 }
 
-/// Bytes to be read. Laid out as the kernel's vector, so that a list of them is one.
+/// Bytes to be read. Laid out as the kernel's vector, so that a list of runs is a list of vectors.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Run<'a>(libc::iovec, PhantomData<&'a Region>);
@@ -65,7 +65,7 @@ const NOTHING: libc::iovec = libc::iovec {
     iov_len: 0,
 };
 
-/// Own bytes, to go along with runs in one call: what is written in front of a payload.
+/// Private bytes, sent together with runs in one call: the header before a payload.
 impl<'a> From<&'a [u8]> for Run<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         let vector = libc::iovec {
@@ -76,7 +76,7 @@ impl<'a> From<&'a [u8]> for Run<'a> {
     }
 }
 
-/// Own bytes, to be filled along with room in regions in one call.
+/// A private buffer, filled together with room in regions in one call.
 impl<'a> From<&'a mut [u8]> for Room<'a> {
     fn from(bytes: &'a mut [u8]) -> Self {
         let vector = libc::iovec {
@@ -88,15 +88,15 @@ impl<'a> From<&'a mut [u8]> for Room<'a> {
 }
 
 impl Region {
-    /// Bytes to be read; `None` where they would not lie within.
+    /// Bytes to be read; `None` where they would not lie within the region.
     #[inline]
     #[must_use]
     pub fn run(&self, span: Span) -> Option<Run<'_>> {
         Some(Run(self.vector(span)?, PhantomData))
     }
 
-    /// Bytes to be written; `None` where they would not lie within. Only of a region that was mapped
-    /// for writing: elsewhere the kernel refuses it, and a copy faults.
+    /// Bytes to be written; `None` where they would not lie within the region. Only for a region that was mapped for
+    /// writing: otherwise the kernel refuses it, and a copy faults.
     #[inline]
     #[must_use]
     pub fn room(&self, span: Span) -> Option<Room<'_>> {
@@ -111,7 +111,7 @@ impl Region {
     }
 }
 
-/// Copies the bytes of `from` into `to`, as many as both have. Returns how many.
+/// Copies the bytes of `from` into `to`, as many as both have. Returns the number of bytes.
 pub fn transfer(from: &[Run<'_>], to: &[Room<'_>]) -> usize {
     let (mut sources, mut targets) = (from.iter(), to.iter());
     let (mut source, mut target) = (NOTHING, NOTHING);
@@ -130,9 +130,8 @@ pub fn transfer(from: &[Run<'_>], to: &[Room<'_>]) -> usize {
             target = next.0;
         }
         let step = source.iov_len.min(target.iov_len);
-        // SAFETY: both lie within mappings or slices that are borrowed, and are reached as raw bytes
-        // only. Where they overlap, in a region that is named twice, the bytes are any; none is read
-        // as anything but a byte.
+        // SAFETY: both lie within borrowed mappings or slices, and are accessed as raw bytes only. Where they overlap,
+        // in a region that is named twice, the resulting bytes are arbitrary, which is valid for bytes.
         unsafe { copy::copy(target.iov_base.cast(), source.iov_base.cast(), step) };
         for vector in [&mut source, &mut target] {
             vector.iov_base = vector.iov_base.wrapping_byte_add(step);
@@ -142,10 +141,10 @@ pub fn transfer(from: &[Run<'_>], to: &[Room<'_>]) -> usize {
     }
 }
 
-/// Most runs or rooms that one call moves.
+/// Most runs or rooms of one call.
 pub const MOST_VECTORS: usize = 1024;
 
-/// Writes the runs to a socket in one call that does not wait. Returns how many bytes went.
+/// Writes the runs to a socket in one call that does not block. Returns the number of bytes written.
 ///
 /// # Errors
 /// The errno of `sendmsg`; no signal is raised.
@@ -154,11 +153,11 @@ pub fn gather_write(socket: i32, runs: &[Run<'_>]) -> Result<usize, i32> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: `Run` is laid out as the vector; the kernel reads from mappings and slices that are
     // borrowed, and refuses what is not mapped.
-    told(unsafe { libc::sendmsg(socket, &raw const message, flags) })
+    to_result(unsafe { libc::sendmsg(socket, &raw const message, flags) })
 }
 
-/// Reads from a socket into the rooms in one call that does not wait. Returns how many bytes came; 0
-/// is the end of the stream.
+/// Reads from a socket into the rooms in one call that does not block. Returns the number of bytes read; 0 is the end
+/// of the stream.
 ///
 /// # Errors
 /// The errno of `recvmsg`.
@@ -166,7 +165,7 @@ pub fn scatter_read(socket: i32, rooms: &[Room<'_>]) -> Result<usize, i32> {
     let mut message = header(rooms.as_ptr().cast_mut().cast(), rooms.len());
     // SAFETY: `Room` is laid out as the vector; the kernel writes into mappings and slices that are
     // borrowed, the slices for writing.
-    told(unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) })
+    to_result(unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) })
 }
 
 fn header(vectors: *mut libc::iovec, count: usize) -> libc::msghdr {
@@ -177,6 +176,6 @@ fn header(vectors: *mut libc::iovec, count: usize) -> libc::msghdr {
     message
 }
 
-fn told(result: isize) -> Result<usize, i32> {
+fn to_result(result: isize) -> Result<usize, i32> {
     usize::try_from(result).map_err(|_| crate::error::errno())
 }

@@ -1,4 +1,4 @@
-//! Which types may be reached in memory that another process writes.
+//! The types that may be accessed in memory that another process writes.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 use netchannel_abi::{directory, link, program};
@@ -6,8 +6,8 @@ use netchannel_abi::{directory, link, program};
 /// Types that stay valid whatever bytes another process writes into them at any time.
 ///
 /// # Safety
-/// Only for types made of atomics (and padding words that nobody reads): every bit pattern is
-/// valid and concurrent writes are no data race.
+/// Only for types made of atomics (and padding words that no code reads): every bit pattern is valid and concurrent
+/// writes are no data race.
 pub unsafe trait Shared {}
 
 macro_rules! shared {

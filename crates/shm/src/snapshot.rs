@@ -1,21 +1,21 @@
-//! A private copy of a part of somebody's memory: looked at like a [`crate::Region`], but taken by reading the file. So a hole makes no
-//! page at the expense of who looks, nothing is mapped, and what was looked at once stays as it was.
+//! A private copy of a part of another process's memory, accessed like a [`crate::Region`] but taken by reading the
+//! file. So reading a hole makes no page at the reader's expense, nothing is mapped, and the copy does not change.
 
 use crate::{Outside, Shared, ShmError};
 use core::cell::UnsafeCell;
 
 const PAGE: usize = 4096;
 
-/// As strictly aligned as anything in a region.
+/// At least as strictly aligned as any structure in a region.
 #[repr(C, align(4096))]
 struct Page(UnsafeCell<[u8; PAGE]>);
 
-/// Room for a copy, to be filled as often as one likes.
+/// A buffer for a copy, which can be filled repeatedly.
 pub struct Snapshot {
     pages: Box<[Page]>,
-    /// Where in the file the copy begins.
+    /// Offset of the copy in the file.
     start: usize,
-    /// Bytes that were there.
+    /// Bytes that were read.
     filled: usize,
 }
 
@@ -28,7 +28,7 @@ impl core::fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// Room for at least so many bytes, empty.
+    /// An empty buffer for at least so many bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let pages = (0..bytes.div_ceil(PAGE)).map(|_| Page(UnsafeCell::new([0; PAGE])));
@@ -39,13 +39,13 @@ impl Snapshot {
         }
     }
 
-    /// Bytes that fit.
+    /// Size of the buffer.
     #[must_use]
     pub fn room(&self) -> usize {
         self.pages.len() * PAGE
     }
 
-    /// Copies `length` bytes of a file from `start` on, or as many as fit and are there. What was copied before is gone.
+    /// Copies `length` bytes of a file from `start` on, or as many as fit and exist. The former copy is dropped.
     ///
     /// # Errors
     /// The errno of the kernel; then the copy is empty.
@@ -53,14 +53,14 @@ impl Snapshot {
         let length = length.min(self.room());
         self.start = start;
         self.filled = 0;
-        // SAFETY: the pages lie side by side, are borrowed for writing, and `length` is not beyond them.
+        // SAFETY: the pages are contiguous and borrowed for writing, and `length` is not beyond them.
         let into =
             unsafe { core::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), length) };
         self.filled = outside.read(start, into)?;
         Ok(())
     }
 
-    /// The structure that lies at `offset` in the file, or `None` where it was not copied wholly or is not aligned in the copy.
+    /// The structure at `offset` in the file, or `None` where it was not copied wholly or is not aligned in the copy.
     #[must_use]
     pub fn at<T: Shared>(&self, offset: usize) -> Option<&T> {
         self.slice(offset, 1).and_then(<[T]>::first)
@@ -77,8 +77,9 @@ impl Snapshot {
         {
             return None;
         }
-        // SAFETY: within the pages, which live as long as `self` and are written only by who borrows it for writing; aligned, as the
-        // pages are to more than any `T`; `T: Shared` is valid for any bytes, and may change them, for which the cells allow.
+        // SAFETY: within the pages, which live as long as `self` and are written only through an exclusive borrow;
+        // aligned, since the pages are aligned more strictly than any `T`; `T: Shared` is valid for any bytes, and may
+        // change them, which the cells allow.
         Some(unsafe {
             core::slice::from_raw_parts(self.pages.as_ptr().byte_add(within).cast(), count)
         })

@@ -1,4 +1,4 @@
-//! System calls without the C library: they never come back through the hooks of `libnetchannel.so`, never touch `errno`, and can
+//! System calls without the C library: they never enter the hooks of `libnetchannel.so`, never change `errno`, and can
 //! be made by a thread that the C library does not know.
 
 #![allow(
@@ -56,10 +56,11 @@ const fn futex(operation: c_int, private: bool) -> usize {
     (operation | flag) as usize
 }
 
-/// Sleeps while `word` holds `value`, for at most so many nanoseconds. `private` unless the kernel wakes by itself.
+/// Sleeps while `word` has the value `value`, for at most so many nanoseconds. `private` unless the kernel itself wakes
+/// the sleeper.
 ///
 /// # Errors
-/// `EAGAIN` when it holds another, `ETIMEDOUT`, `EINTR`.
+/// `EAGAIN` when it has another value, `ETIMEDOUT`, `EINTR`.
 pub fn sleep_on(word: &AtomicU32, value: u32, nanoseconds: u64, private: bool) -> Sys<()> {
     let second = 1_000_000_000;
     let time = libc::timespec {
@@ -78,7 +79,7 @@ pub fn sleep_on(word: &AtomicU32, value: u32, nanoseconds: u64, private: bool) -
     .map(|_| ())
 }
 
-/// Wakes so many of those that sleep on `word`.
+/// Wakes up to `count` sleepers on `word`.
 pub fn wake(word: &AtomicU32, count: u32) {
     let operation = futex(libc::FUTEX_WAKE, true);
     let word = core::ptr::from_ref(word).addr();
@@ -86,7 +87,7 @@ pub fn wake(word: &AtomicU32, count: u32) {
     let _ = unsafe { raw(libc::SYS_futex, [word, operation, count as usize, 0, 0, 0]) };
 }
 
-/// Gives the rest of the time slice away.
+/// Yields the processor.
 #[inline]
 pub fn yield_now() {
     // SAFETY: no pointers.

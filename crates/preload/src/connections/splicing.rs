@@ -323,8 +323,8 @@ fn peek(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
     loop {
         if lane.is_before_urgent() {
             // TCP's splice stops at a mark, whether the byte is read in line or not.
-            let waits = !lane.socket.has(status::NONBLOCKING);
-            return if !first || waits || lane.is_complete() {
+            let blocks = !lane.socket.has(status::NONBLOCKING);
+            return if !first || blocks || lane.is_complete() {
                 Ok(0)
             } else {
                 Err(libc::EAGAIN)
@@ -359,13 +359,13 @@ fn discard(lane: &mut Lane, mut left: usize) {
 }
 
 /// The events of `fd`, waiting for them if asked to; 0 where there are none.
-fn ready(fd: c_int, events: i16, waits: bool) -> Result<i16, c_int> {
+fn ready(fd: c_int, events: i16, blocks: bool) -> Result<i16, c_int> {
     let mut set = [libc::pollfd {
         fd,
         events,
         revents: 0,
     }];
-    if waits {
+    if blocks {
         signals::sleep_in_poll(&mut set, -1, core::ptr::null())?;
     } else {
         sys::poll(&mut set, 0, core::ptr::null())?;

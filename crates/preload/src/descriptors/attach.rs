@@ -14,7 +14,7 @@ use netchannel_trust::{Distrust, Standing, peer, place};
 
 mod changes;
 mod without_daemon;
-pub use changes::{DEPENDANTS, Dependants, daemon_is_gone, is_daemon_gone, note_new_daemon};
+pub use changes::{AttachmentObserver, OBSERVER, daemon_is_gone, is_daemon_gone, note_new_daemon};
 pub use without_daemon::attach_without_daemon;
 
 use crate::descriptors::table::{self, Kind, Word};
@@ -141,9 +141,9 @@ fn socket_path() -> Option<&'static [u8]> {
 }
 
 /// Connects to the daemon, if it is the user's own or root's.
-fn dial() -> Option<i32> {
+fn connect_to_daemon() -> Option<i32> {
     let path = socket_path()?;
-    let place = complaint::distrusted(path, judge_path(path))?;
+    let place = complaint::unless_distrusted(path, judge_path(path))?;
     // SAFETY: all zero is a valid address.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     if path.is_empty() || path.len() >= address.sun_path.len() {
@@ -165,7 +165,7 @@ fn dial() -> Option<i32> {
     };
     let judged = connected.is_ok().then(|| peer::judge(fd, place));
     if judged
-        .and_then(|judged| complaint::distrusted(path, judged))
+        .and_then(|judged| complaint::unless_distrusted(path, judged))
         .is_none()
     {
         sys::close(fd);
@@ -185,15 +185,15 @@ fn judge_path(path: &[u8]) -> Result<Standing, Distrust> {
 /// Requests in a row that no daemon has answered.
 static UNANSWERED: AtomicU32 = AtomicU32::new(0);
 /// How long the daemon may take to answer before the program goes on without it,
-const PATIENCE: i64 = 2_000_000_000;
+const DAEMON_TIMEOUT: i64 = 2_000_000_000;
 /// and how long where going on without it would lose a connection whose descriptor was received.
-const PATIENCE_FOR_CONNECTION: i64 = 20_000_000_000;
+const CONNECTION_TIMEOUT: i64 = 20_000_000_000;
 
 /// How long an answer is waited for, in nanoseconds. The death of a daemon is noticed at once.
-const fn patience(operation: Operation) -> i64 {
+const fn timeout_of(operation: Operation) -> i64 {
     match operation {
-        Operation::Lookup => PATIENCE_FOR_CONNECTION,
-        _ => PATIENCE,
+        Operation::Lookup => CONNECTION_TIMEOUT,
+        _ => DAEMON_TIMEOUT,
     }
 }
 
@@ -213,7 +213,7 @@ fn exchange(
             events: libc::POLLIN,
             revents: 0,
         }];
-        match sys::poll(&mut ready, patience(operation), core::ptr::null()) {
+        match sys::poll(&mut ready, timeout_of(operation), core::ptr::null()) {
             Ok(0) => return Err(libc::ETIMEDOUT),
             Ok(_) => {}
             Err(libc::EINTR) => continue,
@@ -265,7 +265,7 @@ fn connect() -> bool {
         Some(inherited)
     } else {
         close_internal(inherited);
-        dial()
+        connect_to_daemon()
     };
     let Some(fd) = dialled else { return false };
     let mut received = [-1; sys::MOST];
@@ -315,13 +315,13 @@ fn connect() -> bool {
 
 /// Installs the region of this process.
 fn begin(made: Attachment) -> bool {
-    let dependants = DEPENDANTS.get();
-    if !dependants.is_some_and(|all| all.prepare(made.entries)) {
+    let observer = OBSERVER.get();
+    if !observer.is_some_and(|all| all.prepare(made.entries)) {
         return false;
     }
     mappings::note(made.region);
     ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
-    dependants.inspect(|all| all.begin());
+    observer.inspect(|all| all.begin());
     true
 }
 
@@ -347,7 +347,7 @@ pub fn request(
         forget_control();
         // The daemon lives, and gives the ports of a program that has hung up to others.
         if matches!(*error, libc::ETIMEDOUT | libc::EPROTO) {
-            DEPENDANTS.get().inspect(|all| all.forget());
+            OBSERVER.get().inspect(|all| all.forget());
         }
         back_off(*error);
     })?;
@@ -407,7 +407,7 @@ fn reach_daemon(wanted: bool) -> Result<i32, i32> {
             clock::now().saturating_add(clock::SECOND),
             Ordering::Relaxed,
         );
-        fd = dial().ok_or(libc::ENOTCONN)?;
+        fd = connect_to_daemon().ok_or(libc::ENOTCONN)?;
         CONTROL.store(fd, Ordering::Release);
         ATTACHED.store(false, Ordering::Release);
         ADOPTED.store(false, Ordering::Release);
@@ -445,7 +445,7 @@ fn attach_again(fd: i32) -> Result<(), i32> {
     }
     // Before any thread sees the new directory: clients of the former daemon are judged by the former directory.
     if daemon != own.daemon {
-        DEPENDANTS.get().inspect(|all| all.follow(own));
+        OBSERVER.get().inspect(|all| all.follow(own));
     }
     // Another daemon. A thread that still looks into the former directory finds zeros there.
     let renewed = Attachment {
@@ -456,7 +456,7 @@ fn attach_again(fd: i32) -> Result<(), i32> {
     };
     ATTACHMENT.store(Box::into_raw(Box::new(renewed)), Ordering::Release);
     own.directory.vacate();
-    DEPENDANTS.get().inspect(|all| all.forget());
+    OBSERVER.get().inspect(|all| all.forget());
     Ok(())
 }
 

@@ -36,7 +36,7 @@ static PROCESSORS: AtomicU32 = AtomicU32::new(0);
 /// With fewer processors, programs and the daemon need all of them.
 const LEAST_PROCESSORS: u32 = 4;
 /// Nanoseconds for which a helper spins for the next transfer before it sleeps, where there are enough processors.
-const PATIENCE: u32 = 50_000;
+const SPIN_NANOSECONDS: u32 = 50_000;
 const PAGE: u64 = 4096;
 
 /// Reads the environment at the start.
@@ -123,7 +123,7 @@ pub fn plan(hints: Hints, call: u64, room: u64, direction: Direction) -> Option<
         patience: if processors() < LEAST_PROCESSORS {
             0
         } else {
-            PATIENCE
+            SPIN_NANOSECONDS
         },
     };
     let length = room
@@ -161,6 +161,6 @@ pub fn reset_in_child() {
 
 /// Whether the calling thread runs on the stack of a helper.
 pub fn is_helper() -> bool {
-    let here = 0u8;
-    POOL.has_stack((&raw const here).addr())
+    let on_stack = 0u8;
+    POOL.has_stack((&raw const on_stack).addr())
 }

@@ -37,7 +37,7 @@ pub fn differs_from_owner(users: Users) -> bool {
 }
 
 /// Notes the owner of a new region.
-pub fn attached() {
+pub fn note_owner() {
     USER.store(current()[1], Ordering::Relaxed);
     SHARED.store(false, Ordering::Relaxed);
 }

@@ -238,7 +238,7 @@ pub fn receive_message(
     bytes: &mut [u8],
     descriptors: &mut [c_int; sys::MOST],
 ) -> Result<(usize, usize), c_int> {
-    let looked = for_library(|| sys::look_at_message(fd, bytes, descriptors));
+    let looked = for_library(|| sys::peek_message(fd, bytes, descriptors));
     let got = match looked {
         Err(libc::EMFILE) if with_room(|| has_numbers(fd)) => return Err(libc::EPROTO),
         got => got?,

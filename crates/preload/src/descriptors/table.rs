@@ -118,7 +118,7 @@ fn cell(fd: i32) -> Option<&'static AtomicU64> {
     if index >= LENGTH.load(Ordering::Acquire) {
         return None;
     }
-    // SAFETY: the mapping has LENGTH words and lives for ever.
+    // SAFETY: the mapping has LENGTH words and lives forever.
     Some(unsafe { &*WORDS.load(Ordering::Relaxed).add(index) })
 }
 

@@ -28,7 +28,7 @@ pub fn remember() {
 }
 
 /// The judged daemon, if it can be trusted. An untrusted owner is reported; a missing daemon is not.
-pub fn distrusted<T>(path: &[u8], judged: Result<T, Distrust>) -> Option<T> {
+pub fn unless_distrusted<T>(path: &[u8], judged: Result<T, Distrust>) -> Option<T> {
     let why = match judged {
         Ok(judged) => return Some(judged),
         Err(Distrust::Unreachable(..)) => return None,

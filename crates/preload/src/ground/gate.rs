@@ -19,7 +19,7 @@ static FORKER: AtomicU32 = AtomicU32::new(0);
 
 /// Longest time for which a fork waits for threads inside. A thread may never leave: a signal handler jumped out of it,
 /// or a debugger holds it.
-const PATIENCE: u64 = 200_000_000;
+const LONGEST_WAIT: u64 = 200_000_000;
 
 thread_local! {
     /// How often the thread is inside: a signal handler may enter once more.
@@ -71,7 +71,7 @@ pub fn before_fork() {
     }
     // Pairs with `try_enter`.
     core::sync::atomic::fence(Ordering::SeqCst);
-    let until = clock::nanoseconds().saturating_add(PATIENCE);
+    let until = clock::nanoseconds().saturating_add(LONGEST_WAIT);
     while INSIDE.load(Ordering::SeqCst) > entered_by_this_thread() && clock::nanoseconds() < until {
         sys::yield_now();
     }

@@ -15,16 +15,16 @@ const CLASSES: usize = MOST_LOG2 - LEAST_LOG2 + 1;
 const CHUNK: usize = 1 << 18;
 
 /// The allocations of a short program fit in here: a mapping costs more than everything else at a program's start.
-const FIRST: usize = 1 << 10;
+const INITIAL_BYTES: usize = 1 << 10;
 
 #[repr(align(64))]
-struct First(core::cell::UnsafeCell<[u8; FIRST]>);
+struct InitialChunk(core::cell::UnsafeCell<[u8; INITIAL_BYTES]>);
 
 // SAFETY: its bytes are given out like those of any chunk.
-unsafe impl Sync for First {}
+unsafe impl Sync for InitialChunk {}
 
 #[unsafe(link_section = ".data.netchannel_start")]
-static BEGINNING: First = First(core::cell::UnsafeCell::new([0; FIRST]));
+static INITIAL_CHUNK: InitialChunk = InitialChunk(core::cell::UnsafeCell::new([0; INITIAL_BYTES]));
 
 /// The allocator.
 pub struct Heap {
@@ -89,8 +89,8 @@ unsafe impl GlobalAlloc for Heap {
         let block = if head.is_null() {
             let size = 1 << (class + LEAST_LOG2);
             if state.end == 0 {
-                state.next = BEGINNING.0.get().expose_provenance();
-                state.end = state.next + FIRST;
+                state.next = INITIAL_CHUNK.0.get().expose_provenance();
+                state.end = state.next + INITIAL_BYTES;
             }
             if state.next.next_multiple_of(size) + size > state.end {
                 if let Some(chunk) = sys::reserve(CHUNK) {

@@ -212,7 +212,7 @@ pub fn is_readable(fd: c_int) -> bool {
     fd >= 0 && poll(&mut set, 0, core::ptr::null()) == Ok(1)
 }
 
-/// Waits on `descriptors` for at most `timeout` nanoseconds (negative: for ever) under `mask`.
+/// Waits on `descriptors` for at most `timeout` nanoseconds (negative: forever) under `mask`.
 pub fn poll(
     descriptors: &mut [libc::pollfd],
     timeout: i64,
@@ -498,7 +498,7 @@ pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int
 /// # Errors
 /// `EMFILE` where not all descriptors found a number, `EPROTO` where the message carries more than any of ours; then
 /// none is left open.
-pub fn look_at_message(
+pub fn peek_message(
     fd: c_int,
     bytes: &mut [u8],
     descriptors: &mut [c_int; MOST],

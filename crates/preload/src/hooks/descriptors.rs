@@ -542,8 +542,8 @@ hook! {
             }
             return result;
         }
-        let waits = matches!(request, libc::FIONREAD | libc::TIOCOUTQ) && deferred::at(fd).is_some();
-        let known = if waits { None } else { lane(fd) };
+        let is_in_kernel = matches!(request, libc::FIONREAD | libc::TIOCOUTQ) && deferred::at(fd).is_some();
+        let known = if is_in_kernel { None } else { lane(fd) };
         let Some(lane) = known else { return real::ioctl(fd, request, argument) };
         let answer = match request {
             libc::FIONREAD => lane.unread_count(),

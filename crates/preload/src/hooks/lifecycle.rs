@@ -291,7 +291,7 @@ hook! {
     fn getsockopt(
         fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t,
     ) -> c_int {
-        super::look_at_connect(fd);
+        super::advance_connect(fd);
         match socket::of(fd) {
             Some(socket) if class::is_own(level) => {
                 done(class::get(&socket, name, value, length))

@@ -57,7 +57,7 @@ use crate::sockets::socket::{self, status};
 /// Called before a call that resolves its descriptor itself: a connect that the kernel is to carry on becomes the
 /// kernel's.
 #[inline]
-pub(crate) fn look_at_connect(fd: c_int) {
+pub(crate) fn advance_connect(fd: c_int) {
     let word = table::get(fd);
     if word.kind() == Kind::Virtual
         && socket::of_word(word).is_some_and(|socket| socket.has(status::PENDING))

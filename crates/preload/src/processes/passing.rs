@@ -148,7 +148,7 @@ pub fn adopt(fd: i32, again: bool) {
     words[1] = u64::from(again);
     let mut received = [-1; sys::MOST];
     let answered = match attach::ensure() {
-        Some(_) => look_up(words, &mut received),
+        Some(_) => look_up_deposit(words, &mut received),
         None => Err(libc::ENOTCONN),
     };
     let left = match answered {
@@ -183,12 +183,15 @@ pub fn adopt(fd: i32, again: bool) {
 }
 
 /// How long to ask for a deposit that is known to exist.
-const PATIENCE: u64 = 2_000_000_000;
+const DEPOSIT_TIMEOUT: u64 = 2_000_000_000;
 
 /// Asks the daemon for a deposit. `ENOBUFS` means that it exists and the daemon can not send it now: it is asked again
 /// for a while, since only the user's other programs are in the way.
-fn look_up(words: [u64; 14], received: &mut [i32; sys::MOST]) -> Result<(Message, usize), i32> {
-    let until = clock::nanoseconds().saturating_add(PATIENCE);
+fn look_up_deposit(
+    words: [u64; 14],
+    received: &mut [i32; sys::MOST],
+) -> Result<(Message, usize), i32> {
+    let until = clock::nanoseconds().saturating_add(DEPOSIT_TIMEOUT);
     let mut pause = 1_000_000;
     loop {
         let ask = || attach::request(Operation::Lookup, words, &[], received);

@@ -100,7 +100,7 @@ fn complete_change(handover: Option<HandOver>, shared: bool) {
             one.publish(Reason::UserChanged);
         }
     }
-    credentials::attached();
+    credentials::note_owner();
     // The former user's ports do not belong to the new one, and the other ends of links know the former user.
     ports::forget();
     listener::end_client_links();

@@ -81,7 +81,7 @@ pub fn entry(
                 number,
                 entries,
                 region: sent.map(Access::ReadWrite).ok()?,
-                memory: AtomicI32::new(kept(memory)),
+                memory: AtomicI32::new(duplicate_memory(memory)),
                 identity: sent.identity(),
             };
             let made: &'static ForeignRegion = Box::leak(Box::new(made));
@@ -94,7 +94,7 @@ pub fn entry(
     (index < found.entries).then(|| Some((found.region.at(offset)?, false)))?
 }
 
-fn kept(memory: i32) -> i32 {
+fn duplicate_memory(memory: i32) -> i32 {
     if limits::are_scarce() {
         return -1;
     }
@@ -227,12 +227,12 @@ fn release_idle(links: &mut Vec<&'static LinkEnd>) {
         .count()
         .saturating_sub(MOST_IDLE);
     links.retain(|link| {
-        let goes = is_idle(&link) && (surplus > 0 || link.has_client_ended());
-        if goes {
+        let is_released = is_idle(&link) && (surplus > 0 || link.has_client_ended());
+        if is_released {
             surplus = surplus.saturating_sub(1);
             link.end_borrowed();
         }
-        !goes
+        !is_released
     });
 }
 

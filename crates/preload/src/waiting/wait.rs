@@ -85,7 +85,7 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
             if clock::now().wrapping_sub(before) > PREEMPTED {
                 // Another thread needed the processor.
                 let mut patience = patience();
-                patience.hurry();
+                patience.minimise();
                 store_patience(patience);
                 return ready();
             }
@@ -98,7 +98,7 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
 /// needs no wake-up. Between programs of one host, a woken thread runs first, which is faster.
 fn spin_yielding(ready: impl FnMut() -> bool) -> bool {
     let mut patience = patience();
-    let found = patience.give_way(clock::now, sys::yield_now, ready);
+    let found = patience.spin_yielding(clock::now, sys::yield_now, ready);
     store_patience(patience);
     found
 }

@@ -22,7 +22,7 @@ fn each_connection_of_a_slot_goes_one_way() {
         let [first, second] = servers.map(|server| server.join().unwrap());
         assert_eq!(first, withdrawn.is_none());
         assert!(!second || withdrawn == Some(false));
-        // Who comes later finds it, unless it has been taken or withdrawn.
+        // A later accept finds the second connection, unless it was taken or withdrawn.
         assert!(withdrawn != Some(false) || second);
     });
 }

@@ -21,8 +21,8 @@ fn each(position: u64, length: u64, mut work: impl FnMut(usize)) {
         .for_each(|at| work(usize::try_from(at).unwrap()));
 }
 
-/// Guards the orderings that users of `readable` and `writable` keep: tail and head are stored with
-/// Release after the copy and loaded with Acquire before it.
+/// Guards: the orderings that users of `readable` and `writable` keep: tail and head are stored with Release after the
+/// copy and loaded with Acquire before it.
 #[test]
 fn bytes_arrive_in_order() {
     loom::model(|| {

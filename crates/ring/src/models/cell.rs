@@ -1,11 +1,10 @@
 //! Marks, and the sleep of an event loop, with two peers that mark.
 //!
-//! Loom looks for races with the last access to an atomic only, so that a thread's own load before
-//! its read-modify-write hides the race with an earlier load of another thread. Every party
-//! therefore also touches a gate between its steps, relaxed: that orders nothing in the model, but
-//! makes loom try every order of the steps.
+//! Loom looks for races with the last access to an atomic only, so a thread's own load before its read-modify-write
+//! hides the race with an earlier load of another thread. Every party therefore also touches a gate between its steps,
+//! relaxed: that orders nothing in the model, but makes loom try every order of the steps.
 
-use crate::cell::{any, mark, may_be_left, sleep, take, wake};
+use crate::cell::{any_marked, mark, may_skip_token, sleep, take, wake};
 use crate::waiter::announce_data;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,7 +15,7 @@ struct Shared {
     asleep: AtomicU32,
     summary: [AtomicU64; 1],
     ready: [AtomicU64; 1],
-    /// What is published of each slot, and its waiter word.
+    /// The published value of each slot, and its waiter word.
     sockets: [(AtomicU64, AtomicU32); 2],
     gate: AtomicU32,
 }
@@ -37,7 +36,7 @@ impl Shared {
         self.gate.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As a peer does it: publish, announce, mark. Returns the tokens it owes.
+    /// A peer: publishes, announces, marks. Returns the tokens that it owes.
     fn publish(&self, slot: usize, value: u64) -> u32 {
         let (index, waiter) = &self.sockets[slot];
         index.store(value, Ordering::Release);
@@ -53,14 +52,14 @@ impl Shared {
         });
     }
 
-    /// As an event loop does it: take, and when there is nothing, sleep and look again.
+    /// An event loop: takes, and when there is nothing, announces its sleep and looks again.
     fn serve(&self, turns: usize, seen: &mut [u64; 2]) -> bool {
         for _ in 0..turns {
             self.step();
             self.take(seen);
             self.step();
             sleep(&self.asleep);
-            if !any(&self.summary) {
+            if !any_marked(&self.summary) {
                 return true;
             }
             wake(&self.asleep);
@@ -68,8 +67,8 @@ impl Shared {
         false
     }
 
-    /// Nothing of what was published may be lost: it was seen, or its mark is still there, and
-    /// then the loop does not sleep without a token.
+    /// No published value may be lost: it was seen, or its mark is still there, and then the loop does not sleep
+    /// without a token.
     fn settle(&self, wanted: [u64; 2], mut seen: [u64; 2], asleep: bool, tokens: u32) {
         assert!(
             seen == wanted || !asleep || tokens > 0,
@@ -97,9 +96,8 @@ fn two_peers_mark_two_slots() {
     });
 }
 
-/// Guards: the fence in `take` with the fence in `announce_data`. The peer marks a slot that it
-/// marked before, finds the bit set and writes nothing; whoever then takes the bit must see the
-/// second value.
+/// Guards: the fence in `take` with the fence in `announce_data`. The peer marks a slot that it marked before, finds
+/// the bit set and writes nothing; the loop that then takes the bit must see the second value.
 #[test]
 fn a_bit_that_is_already_set_is_enough() {
     loom::model(|| {
@@ -139,8 +137,8 @@ fn two_peers_mark_one_slot() {
     });
 }
 
-/// Guards: that a token is held back only where the claim left a mark. A peer marks two slots one after the other and writes
-/// what it owes for each a little later, unless the loop has taken all marks by then.
+/// Guards: a token is skipped only where the claim left a mark. A peer marks two slots one after the other and writes
+/// each token that it owes a little later, unless the loop has taken all marks by then.
 #[test]
 fn a_token_that_is_held_back_is_still_due() {
     super::bounded(3, || {
@@ -150,9 +148,9 @@ fn a_token_that_is_held_back_is_still_due() {
             let mut tokens = 0;
             for slot in 0..2 {
                 if theirs.publish(slot, 1) > 0 {
-                    let left = may_be_left(&theirs.summary);
+                    let left = may_skip_token(&theirs.summary);
                     theirs.step();
-                    tokens += u32::from(!left || any(&theirs.summary));
+                    tokens += u32::from(!left || any_marked(&theirs.summary));
                 }
             }
             tokens

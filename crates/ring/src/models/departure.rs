@@ -45,7 +45,7 @@ fn what_is_pushed_is_taken_or_known_not_to_be() {
         };
         departure::leave(&shared.departure);
         pop();
-        departure::left(&shared.departure);
+        departure::finish(&shared.departure);
         let fate = match pusher.join().unwrap() {
             Fate::Unknown => {
                 departure::fate(&shared.departure, &shared.head, START.wrapping_add(1))

@@ -1,4 +1,4 @@
-//! A sender that holds two bytes back and lets them go, and a reader that looks, and sleeps.
+//! A sender that holds two bytes back and releases them, and a reader that looks and sleeps.
 
 use crate::held;
 use crate::waiter::{announce_data, arm};
@@ -15,18 +15,18 @@ struct Shared {
 }
 
 impl Shared {
-    /// What the reader sees who has read nothing, and whether more is held back.
+    /// The visible tail for a reader that has read nothing, and whether more is held back.
     fn look(&self) -> (u64, bool) {
         let tail = self.tail.load(Ordering::Acquire);
-        match held::look(&self.held) {
+        match held::load(&self.held) {
             0 => (tail, false),
-            word => (held::before(word, 0, tail), tail > 0),
+            word => (held::visible_tail(word, 0, tail), tail > 0),
         }
     }
 
-    /// The sender holds back, from the time `now` on, what it puts from `from` to `tail`.
+    /// The sender writes the bytes up to `tail`, and holds those from `from` on back, from the time `now` on.
     fn hold(&self, from: u64, now: u64, tail: u64) {
-        held::tell(&self.held, held::word(from, held::Answer::Corked, now));
+        held::publish(&self.held, held::word(from, held::OnReply::Keeps, now));
         self.tail.store(tail, Ordering::Release);
     }
 
@@ -35,7 +35,7 @@ impl Shared {
     }
 }
 
-/// Guards: `tell` before the release of the tail.
+/// Guards: `publish` before the release of the tail.
 #[test]
 fn nothing_is_seen_that_is_held_back() {
     loom::model(|| {
@@ -51,7 +51,8 @@ fn nothing_is_seen_that_is_held_back() {
     });
 }
 
-/// What is held back next begins where the last ended. A reader may find its word with a tail before it, and then has what is there.
+/// The next hold begins where the last one ended. A reader may find its word with a tail before it, and then sees all
+/// that is there.
 #[test]
 fn what_was_let_go_stays_seen() {
     loom::model(|| {
@@ -59,7 +60,7 @@ fn what_was_let_go_stays_seen() {
         let theirs = Arc::clone(&shared);
         let sender = thread::spawn(move || {
             theirs.hold(0, 1, 2);
-            held::let_go(&theirs.held);
+            held::release(&theirs.held);
             theirs.hold(2, 2, 3);
         });
         let mut last = 0;
@@ -73,7 +74,8 @@ fn what_was_let_go_stays_seen() {
     });
 }
 
-/// Guards: what begins to be held back is announced, so that who sleeps learns of the time; what follows it is not; what is let go is.
+/// Guards: the begin of a hold is announced, so that a sleeping reader learns the time; bytes that follow are not; the
+/// release is.
 #[test]
 fn who_sleeps_knows_of_the_time_or_is_woken() {
     loom::model(|| {
@@ -83,15 +85,15 @@ fn who_sleeps_knows_of_the_time_or_is_woken() {
             theirs.hold(0, 1, 1);
             let first = theirs.announce();
             theirs.tail.store(2, Ordering::Release);
-            held::let_go(&theirs.held);
+            held::release(&theirs.held);
             (first, theirs.announce())
         });
         arm(&shared.word, DATA);
         let (seen, bounded) = shared.look();
         let (first, last) = sender.join().unwrap();
-        // The sleep has an end, or a token ends it.
+        // The sleep is bounded, or a token ends it.
         assert!(seen == 2 || bounded || first + last > 0);
-        // Who was woken for nothing, or slept until a time, lies down again.
+        // A reader that was woken without bytes, or slept until the time, sleeps again.
         if seen == 0 {
             arm(&shared.word, DATA);
             assert_eq!(shared.look(), (2, false));

@@ -1,11 +1,11 @@
 //! Loom models: every order in which two or three parties can interleave, and every value that a
 //! relaxed load may return, at the smallest capacities.
 //!
-//! A sleeper that goes to sleep is a model that ends with `asleep` set; that nobody then owes it a
-//! token is the failure. So no model has to block, and a lost wake-up is an assertion, not a hang.
+//! A model ends with `asleep` set where a sleeper goes to sleep; the failure is that no party owes it a token then. So
+//! no model has to block, and a lost wake-up is an assertion, not a hang.
 //!
-//! What the models can see was tried by weakening the code, one line at a time (a fence removed, an
-//! ordering made relaxed). Then fail:
+//! Each ordering was tested by weakening the code, one line at a time (a fence removed, an ordering made relaxed). The
+//! models fail as follows:
 //!
 //! | weakened | model that fails |
 //! |---|---|
@@ -21,14 +21,13 @@
 //! | `cell`: fence in `take` | `a_bit_that_is_already_set_is_enough`, `two_peers_mark_one_slot` |
 //! | `cell`: ordering of either read-modify-write of `ready` | `two_peers_mark_two_slots` |
 //! | `cell`: summary not set | all of `cell` |
-//! | `held`: told after the tail; not announced when it begins | `nothing_is_seen_that_is_held_back`, `what_was_let_go_stays_seen`, `who_sleeps_knows_of_the_time_or_is_woken` |
+//! | `held`: published after the tail; not announced when it begins | `nothing_is_seen_that_is_held_back`, `what_was_let_go_stays_seen`, `who_sleeps_knows_of_the_time_or_is_woken` |
 //! | `admission`: no generation in the word | `each_connection_of_a_slot_goes_one_way` |
 //! | `departure`: fence in `leave`; fence of the producer; release in `left` | `departure` |
 //!
-//! What loom cannot see, since it runs each thread in program order and lets every
-//! read-modify-write read the last value: the pair on the *head* of a queue or a byte ring (a read
-//! of an element delayed behind the store that frees it), and the orderings on `summary` and the
-//! swap of `asleep`. They are argued for where they stand.
+//! Loom runs each thread in program order and lets every read-modify-write read the last value. So it can not see the
+//! pair on the *head* of a queue or a byte ring (a read of an element delayed behind the store that frees it), and the
+//! orderings on `summary` and the swap of `asleep`. Their comments argue for them.
 
 mod admission;
 mod bytes;

@@ -8,9 +8,9 @@ use loom::thread;
 #[derive(Default)]
 struct Shared {
     parts: Parts,
-    /// What describes the transfer.
+    /// The description of the transfer.
     from: AtomicU64,
-    /// Where the parts go.
+    /// The targets of the parts.
     to: [AtomicU64; 2],
 }
 
@@ -30,7 +30,7 @@ impl Shared {
         self.parts.finish(part);
     }
 
-    /// A transfer as its owner makes it; `own` parts are not claimed.
+    /// A transfer by its owner, which has `own` parts without a claim.
     fn transfer(&self, from: u64, own: u32) {
         self.from.store(from, Ordering::Relaxed);
         self.parts.open(own, 2);
@@ -81,7 +81,7 @@ fn two_helpers_share_what_the_owner_leaves() {
     });
 }
 
-/// Guards: an owner that sleeps is owed a wake-up by whoever finishes then.
+/// Guards: the helper that finishes owes a wake-up to an owner that sleeps.
 #[test]
 fn an_owner_that_sleeps_is_woken() {
     super::bounded(3, || {
@@ -90,7 +90,7 @@ fn an_owner_that_sleeps_is_woken() {
         assert_eq!(shared.parts.claim(), Some(0));
         let theirs = Arc::clone(&shared);
         let helper = thread::spawn(move || theirs.parts.finish(0));
-        shared.parts.lie_down();
+        shared.parts.announce_sleep();
         let there = shared.parts.done() == 1;
         let woken = helper.join().unwrap();
         assert!(there || woken);

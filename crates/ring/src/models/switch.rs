@@ -39,7 +39,7 @@ impl Reader {
             |word| (word < 3).then_some(SIZE),
         )
         .unwrap();
-        self.take(shared, found.here);
+        self.take(shared, found.in_ring);
         if let Some(moved) = found.moved {
             self.ring = moved.geometry;
             self.position.adopted = moved.sequence;
@@ -57,8 +57,8 @@ impl Reader {
     }
 }
 
-/// Guards: the release of the tail after `announce`, its acquire in `look`, and the rule of
-/// `may_move`. A producer that writes one byte, moves whenever it may, and so on for three rings.
+/// Guards: the release of the tail after `announce`, its acquire in `look`, and the rule of `may_move`. A producer that
+/// writes one byte, moves whenever it may, and so on for three rings.
 #[test]
 fn every_byte_is_read_from_the_ring_it_was_written_to() {
     super::bounded(4, || {

@@ -1,6 +1,6 @@
-//! A sender of urgent bytes, and a reader who stands right before the first of them.
+//! A sender of urgent bytes, and a reader right before the first of them.
 
-use crate::urgent::{Told, ahead};
+use crate::urgent::{PublishedMarks, mark_ahead};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
@@ -13,11 +13,11 @@ struct Shared {
     passed: AtomicU64,
 }
 
-/// Reads what is there; gives the sequences of the bytes that it took.
+/// Reads all bytes that are there and returns the sequences of those that it took.
 fn read(shared: &Shared, head: &mut u64, got: &mut Vec<u64>) {
     let tail = shared.tail.load(Ordering::Acquire);
     while *head != tail {
-        match ahead(&shared.urgent, &shared.passed, *head, tail) {
+        match mark_ahead(&shared.urgent, &shared.passed, *head, tail) {
             Some(mark) if mark.from > *head => *head = mark.from,
             Some(mark) if mark.is_here() && mark.has_arrived() => *head += 1,
             _ => {
@@ -29,19 +29,19 @@ fn read(shared: &Shared, head: &mut u64, got: &mut Vec<u64>) {
     }
 }
 
-/// Guards: the release of the tail after `tell`, `passed` before the release of `urgent`, and the rule of [`Told::next`]: a reader that
-/// comes to an urgent byte passes over it, whatever was sent meanwhile.
+/// Guards: the release of the tail after `publish`, `passed` before the release of `urgent`, and the rule of
+/// [`PublishedMarks::next`]: a reader that comes to an urgent byte skips it, whatever was sent meanwhile.
 #[test]
 fn no_urgent_byte_is_taken_for_an_ordinary_one() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let sender = thread::spawn(move || {
-            let mut told = Told::default();
+            let mut marks = PublishedMarks::default();
             for tail in 1..=2 {
                 let head = theirs.head.load(Ordering::Acquire);
-                told = told.next(tail, head, false);
-                told.tell(&theirs.urgent, &theirs.passed);
+                marks = marks.next(tail, head, false);
+                marks.publish(&theirs.urgent, &theirs.passed);
                 theirs.tail.store(tail, Ordering::Release);
             }
             theirs.tail.store(3, Ordering::Release);

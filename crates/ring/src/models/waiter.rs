@@ -1,4 +1,4 @@
-//! Arm and announce: nobody sleeps while what it waits for is there.
+//! Arming and announcing: no thread sleeps while what it waits for is there.
 
 use crate::waiter::{announce_data, announce_space, arm, attach_cell};
 use loom::sync::Arc;
@@ -79,9 +79,9 @@ fn space_never_meets_a_sleeper_unannounced() {
     });
 }
 
-/// Guards: `wake` counts what it took. A thread waits for room (SPACE is set) while the event loop
-/// asks for room too; whoever takes the loop's bit owes it a mark, also when it had only seen the
-/// other bit. The loop wants two units, so the first may be gone when it looks.
+/// Guards: `wake` acts on the bits that it took. A thread waits for room (SPACE is set) while the event loop asks for
+/// room, too. A peer that takes the loop's bit owes it a mark, also when it had only seen the other bit. The loop wants
+/// two units, so the first may be used up when it looks.
 #[test]
 fn a_taken_bit_is_always_acted_upon() {
     loom::model(|| {
@@ -102,8 +102,8 @@ fn a_taken_bit_is_always_acted_upon() {
     });
 }
 
-/// Guards: the fence that `attach_cell` has from `arm`. The socket comes to an event loop while
-/// bytes arrive: they are marked in the cell, or the look after attaching finds them.
+/// Guards: the fence that `attach_cell` has from `arm`. The socket is attached to an event loop while bytes arrive:
+/// they are marked in the cell, or the look after attaching finds them.
 #[test]
 fn attaching_to_a_cell_misses_nothing() {
     loom::model(|| {

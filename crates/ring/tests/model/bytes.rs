@@ -127,8 +127,8 @@ impl Direction {
     fn read(&mut self, limit: u64) {
         let found = self.look().unwrap();
         let beyond = found.moved.map_or(0, |moved| moved.length);
-        assert_eq!(found.here + beyond, self.model.len() as u64);
-        let here = found.here.min(limit);
+        assert_eq!(found.in_ring + beyond, self.model.len() as u64);
+        let here = found.in_ring.min(limit);
         self.take(here);
         if let Some(moved) = found.moved.filter(|_| limit > here) {
             self.position.adopted = moved.sequence;
@@ -165,8 +165,8 @@ impl Direction {
             Err(Fault) => {}
             Ok(found) => {
                 let beyond = found.moved.map_or(0, |moved| moved.length);
-                assert_eq!(found.here + beyond, claimed);
-                assert!(found.here <= self.position.size);
+                assert_eq!(found.in_ring + beyond, claimed);
+                assert!(found.in_ring <= self.position.size);
                 assert!(found.moved.is_none_or(|moved| {
                     moved.length > 0
                         && accept(moved.geometry) == Some(moved.size)

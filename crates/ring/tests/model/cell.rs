@@ -3,7 +3,7 @@
 use super::Source;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use netchannel_abi::link::MOST_SLOTS;
-use netchannel_ring::cell::{any, mark, sleep, take, wake};
+use netchannel_ring::cell::{any_marked, mark, sleep, take, wake};
 use std::collections::BTreeSet;
 
 /// Marks (also of slots beyond the map), takes, sleeps and scribbles.
@@ -29,14 +29,14 @@ pub fn run(data: &[u8]) {
             3 => taken(&summary, &ready, &mut model),
             4 => {
                 sleep(&asleep);
-                sleeping = !any(&summary);
+                sleeping = !any_marked(&summary);
                 if !sleeping {
                     wake(&asleep);
                 }
             }
             _ => scribble(source, &summary, &ready, &asleep),
         }
-        assert_eq!(any(&summary), !model.is_empty());
+        assert_eq!(any_marked(&summary), !model.is_empty());
     }
     taken(&summary, &ready, &mut model);
 }

@@ -7,12 +7,12 @@ use netchannel_ring::parts::{MOST, Parts};
 use super::{Direction, Transfer};
 use crate::{Region, system};
 
-/// So often the owner looks whether the last parts are there before it sleeps for them: a part takes some microseconds.
+/// How often the owner checks for the last parts before it sleeps: a part takes some microseconds.
 const LOOKS: u32 = 2000;
-/// The owner looks again after so many nanoseconds, whoever should have woken it.
-const NAP: u64 = 10_000_000;
+/// Nanoseconds after which the owner checks again, even without a wake-up.
+const NAP_NANOSECONDS: u64 = 10_000_000;
 
-/// Between [`Parts::open`] and [`Parts::close`] the description is the helpers' to read; see there.
+/// Between [`Parts::open`] and [`Parts::close`] helpers may read the description.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Job {
@@ -26,8 +26,8 @@ pub(super) struct Job {
     length: AtomicU64,
     part: AtomicU64,
     out: AtomicBool,
-    /// Of each part, the bytes that could not be copied.
-    left: [AtomicU64; MOST as usize],
+    /// Bytes of each part that could not be copied.
+    uncopied: [AtomicU64; MOST as usize],
 }
 
 impl Job {
@@ -43,13 +43,13 @@ impl Job {
             length: AtomicU64::new(0),
             part: AtomicU64::new(1),
             out: AtomicBool::new(false),
-            left: [const { AtomicU64::new(0) }; MOST as usize],
+            uncopied: [const { AtomicU64::new(0) }; MOST as usize],
         }
     }
 
-    /// Takes the job, when nobody has it.
+    /// Takes the job, if it is free.
     pub(super) fn take(&self) -> bool {
-        // Acquire: pairs with the release in `release`, nothing of the former owner's is to come.
+        // Acquire: pairs with the release in `release`; the former owner is done with it.
         self.taken.load(Ordering::Relaxed) == 0
             && self
                 .taken
@@ -66,7 +66,7 @@ impl Job {
         self.release();
     }
 
-    /// Describes a transfer. Returns how many parts it has.
+    /// Describes a transfer. Returns its number of parts.
     pub(super) fn describe(&self, transfer: &Transfer<'_>, part: u64) -> u32 {
         // Relaxed, all: `Parts::open` releases them.
         let region = core::ptr::from_ref(transfer.region).cast_mut();
@@ -100,10 +100,10 @@ impl Job {
         )
     }
 
-    /// Copies a part and says so.
+    /// Copies a part and finishes it.
     ///
     /// # Safety
-    /// The calling thread has claimed it, or owns it.
+    /// The calling thread has claimed the part, or owns it.
     pub(super) unsafe fn copy(&self, part: u32) {
         let (from, length) = self.range(part);
         let direction = if self.out.load(Ordering::Relaxed) {
@@ -111,8 +111,8 @@ impl Job {
         } else {
             Direction::In
         };
-        // SAFETY: the owner described it with a reference that lives until every claimed part is there, and promised what the
-        // copy asks for.
+        // SAFETY: the owner described it with a reference that lives until every claimed part is done, and promised
+        // what the copy requires.
         let left = unsafe {
             let whole = Transfer {
                 region: &*self.region.load(Ordering::Relaxed),
@@ -125,7 +125,7 @@ impl Job {
             };
             whole.part(from, length).copy()
         };
-        if let Some(word) = self.left.get(part as usize) {
+        if let Some(word) = self.uncopied.get(part as usize) {
             // Relaxed: `finish` releases it.
             word.store(left, Ordering::Relaxed);
         }
@@ -134,30 +134,30 @@ impl Job {
         }
     }
 
-    /// Bytes of a part that is done, and how many of them could not be copied.
+    /// Bytes of a finished part, and how many of them could not be copied.
     pub(super) fn outcome(&self, part: u32) -> (u64, u64) {
         let (_, length) = self.range(part);
-        let left = self.left.get(part as usize).map_or(0, Self::word);
+        let left = self.uncopied.get(part as usize).map_or(0, Self::word);
         (length, left.min(length))
     }
 
-    /// Lets nobody claim any more and waits for what was claimed; the first `own` parts the owner has copied, or will not.
+    /// Ends the claims and waits for the claimed parts; the owner has copied the first `own` parts, or will not.
     pub(super) fn wait(&self, own: u32) {
         let claimed = self.parts.close();
-        let theirs = claimed & !((1 << own) - 1);
-        let there = || self.parts.done() & theirs == theirs;
+        let by_helpers = claimed & !((1 << own) - 1);
+        let are_done = || self.parts.done() & by_helpers == by_helpers;
         for _ in 0..LOOKS {
-            if there() {
+            if are_done() {
                 return;
             }
             core::hint::spin_loop();
         }
         loop {
-            let value = self.parts.lie_down();
-            if there() {
+            let value = self.parts.announce_sleep();
+            if are_done() {
                 return;
             }
-            let _ = system::sleep_on(self.parts.word(), value, NAP, true);
+            let _ = system::sleep_on(self.parts.word(), value, NAP_NANOSECONDS, true);
         }
     }
 }

@@ -6,12 +6,12 @@
 //!      +-- publish(prefix) <-------+  what is there without a gap
 //! ```
 //!
-//! Parts are taken, never given: a helper that is late, or not there at all, costs nothing but its help. What a transfer is
-//! published by is the caller's business, and only the caller's thread calls it. Memory of the pool is static, so that
-//! nothing is allocated.
+//! Helpers take parts; parts are not given to them: a helper that is late, or missing, costs nothing but its help. The
+//! caller decides how a transfer is published, and only the caller's thread does it. The pool's memory is static, so
+//! that nothing is allocated.
 //!
-//! Never: returns while a helper may still touch the buffer or the ring; lets a signal handler of the program run on
-//! the caller's thread meanwhile, which could leave by `longjmp`.
+//! Never: returns while a helper may still access the buffer or the ring; lets a signal handler of the program run on
+//! the caller's thread meanwhile, since it could leave by `longjmp`.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -28,16 +28,16 @@ use netchannel_ring::{bytes, parts};
 
 use crate::{Region, system};
 use job::Job;
-use thread::{Quiet, Thread};
+use thread::{SignalsBlocked, Thread};
 
 /// Most helper threads of a pool.
 pub const MOST_HELPERS: usize = 8;
-/// Most transfers that are split at a time; further ones are their callers' alone.
+/// Most transfers that are split at a time; the callers of further ones copy alone.
 const JOBS: usize = 4;
-/// After a helper could not be made, none is tried for so many nanoseconds.
+/// Nanoseconds after a failure to make a helper before the next try.
 const RETRY: u64 = 1_000_000_000;
 
-/// Which way bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the buffer into the ring.
@@ -49,9 +49,9 @@ pub enum Direction {
 /// Bytes between a program's buffer and a ring of a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer<'a> {
-    /// Has the ring.
+    /// The region of the ring.
     pub region: &'a Region,
-    /// Where the ring starts in it.
+    /// Offset of the ring in the region.
     pub ring: u64,
     /// Bytes of the ring: a power of two, not less than `length`.
     pub size: u64,
@@ -59,14 +59,14 @@ pub struct Transfer<'a> {
     pub sequence: u64,
     /// The program's buffer.
     pub buffer: *mut u8,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
 }
 
 impl Transfer<'_> {
-    /// Copies all of it. Returns how many bytes at its end could not be copied, because an address faulted.
+    /// Copies all of it. Returns how many bytes at its end could not be copied because an address faulted.
     ///
     /// # Safety
     /// The buffer is the program's: its bytes may be read, or written, as raw bytes, or fault.
@@ -93,13 +93,13 @@ impl Transfer<'_> {
         left as u64
     }
 
-    /// Copies the first byte on each page of the buffer, in order, up to one that faults. Whether none does.
+    /// Copies the first byte on each page of the buffer, in order, up to one that faults. Whether none faults.
     ///
     /// # Safety
     /// As [`Self::copy`].
     #[must_use]
     unsafe fn touch(&self) -> bool {
-        /// None of a program is smaller.
+        /// The smallest page of any program.
         const PAGE: u64 = 4096;
         let mut from = 0;
         while from < self.length {
@@ -134,35 +134,35 @@ pub struct Plan {
     pub part: u64,
     /// Bytes that the caller copies itself in any case.
     pub local: u64,
-    /// Nanoseconds that a helper looks for more work before it sleeps.
+    /// Nanoseconds for which a helper spins for more work before it sleeps.
     pub patience: u32,
 }
 
 impl Plan {
-    /// The most bytes that one transfer can have.
+    /// Most bytes of one transfer.
     #[must_use]
     pub const fn most(&self) -> u64 {
         self.part * parts::MOST as u64
     }
 }
 
-/// Helper threads, made when they are first of use. One for a process.
+/// Helper threads, made when they are first needed. One pool for a process.
 #[derive(Debug)]
 pub struct Pool {
     jobs: [Job; JOBS],
     threads: [Thread; MOST_HELPERS],
-    /// Changes when there is something to look at.
+    /// Changes when there is new work.
     bell: AtomicU32,
     /// Helpers that sleep, or are about to.
     sleepers: AtomicU32,
-    /// Helpers above this number end.
+    /// Helpers from this number on end.
     wanted: AtomicU32,
     patience: AtomicU32,
     /// Nanoseconds without work after which a helper ends.
-    rest: u64,
+    idle_limit: u64,
     /// 1 while a thread makes helpers.
     making: AtomicU32,
-    /// Calls that want no helper to exist meanwhile.
+    /// Calls during which no helper may exist.
     dismissals: AtomicU32,
     /// When making helpers may be tried again.
     retry: AtomicU64,
@@ -172,9 +172,9 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool without helpers, which will end after so many nanoseconds without work.
+    /// A pool without helpers, which end after so many nanoseconds without work.
     #[must_use]
-    pub const fn new(rest: u64) -> Self {
+    pub const fn new(idle_limit: u64) -> Self {
         Self {
             jobs: [const { Job::new() }; JOBS],
             threads: [const { Thread::new() }; MOST_HELPERS],
@@ -182,7 +182,7 @@ impl Pool {
             sleepers: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             patience: AtomicU32::new(0),
-            rest,
+            idle_limit,
             making: AtomicU32::new(0),
             dismissals: AtomicU32::new(0),
             retry: AtomicU64::new(0),
@@ -191,17 +191,17 @@ impl Pool {
         }
     }
 
-    /// Bytes of all transfers that are left to helpers now.
+    /// Bytes of all transfers that are left to helpers at present.
     #[must_use]
     pub fn left_to_helpers(&self) -> u64 {
         self.left_to_helpers.load(Ordering::Relaxed)
     }
 
-    /// Copies a transfer of at most [`Plan::most`] bytes. Whenever more of it is there without a gap, `publish` is told how
-    /// much. Returns how much that is at the end: all, unless an address faulted.
+    /// Copies a transfer of at most [`Plan::most`] bytes. Whenever more of it is copied without a gap, `publish` gets
+    /// the number of bytes. Returns that number at the end: all, unless an address faulted.
     ///
     /// # Safety
-    /// As [`Transfer::copy`]; the region and the buffer are also used by other threads, until this returns.
+    /// As [`Transfer::copy`]; other threads also use the region and the buffer until this returns.
     pub unsafe fn copy(
         &'static self,
         transfer: &Transfer<'_>,
@@ -209,9 +209,11 @@ impl Pool {
         mut publish: impl FnMut(u64),
     ) -> u64 {
         debug_assert!(transfer.length <= plan.most(), "there are that many parts");
-        // Before the job is taken: a handler that interrupted its owner and left by `longjmp` would keep it for good.
-        let quiet = Quiet::begin();
-        // What lies behind a fault may be the program's own: of that nobody writes before it is known that there is none.
+        // Before the job is taken: a signal handler that interrupted its owner and left by `longjmp` would keep the job
+        // taken for good.
+        let quiet = SignalsBlocked::begin();
+        // Memory behind a fault may be the program's own: nothing is written there before it is known that there is no
+        // fault.
         // SAFETY: the caller's promise.
         let whole = transfer.direction == Direction::In || unsafe { transfer.touch() };
         let Some(job) = self.jobs.iter().find(|job| whole && job.take()) else {
@@ -227,7 +229,7 @@ impl Pool {
         let count = job.describe(transfer, plan.part);
         let shared = transfer.length.saturating_sub(u64::from(own) * plan.part);
         self.left_to_helpers.fetch_add(shared, Ordering::Relaxed);
-        self.staff(plan);
+        self.ensure_helpers(plan);
         job.parts.open(own, count);
         self.ring(plan.helpers.min(count - own));
         let mut there = Prefix::default();
@@ -253,20 +255,21 @@ impl Pool {
         there.bytes
     }
 
-    /// Sees to it that the helpers exist.
-    fn staff(&'static self, plan: &Plan) {
+    /// Makes sure that the helpers exist.
+    fn ensure_helpers(&'static self, plan: &Plan) {
         self.wanted.store(plan.helpers, Ordering::Relaxed);
         self.patience.store(plan.patience, Ordering::Relaxed);
         let mut wanted = self.threads.iter().take(plan.helpers as usize);
         if !wanted.all(Thread::lives) {
-            self.recruit(plan.helpers as usize);
+            self.make_missing(plan.helpers as usize);
         }
     }
 
-    /// Makes those that are lacking. Where one cannot be made, the callers copy alone.
+    /// Makes the missing helpers. Where one can not be made, the callers copy alone.
     #[cold]
-    fn recruit(&'static self, wanted: usize) {
-        // SeqCst, all four: either this sees the dismissal, or the dismissal sees that somebody makes helpers and waits.
+    fn make_missing(&'static self, wanted: usize) {
+        // SeqCst, all four: either this thread sees the dismissal, or the dismissal sees that helpers are being made
+        // and waits.
         if self.making.swap(1, Ordering::SeqCst) == 1 {
             return;
         }
@@ -284,7 +287,7 @@ impl Pool {
         self.making.store(0, Ordering::SeqCst);
     }
 
-    /// Something is to be looked at by so many helpers. A wake-up that came too late would cost help, not bytes.
+    /// Rings for so many helpers. A late wake-up would cost help, not bytes.
     fn ring(&self, count: u32) {
         // SeqCst: a helper counts itself as a sleeper before the kernel compares the bell for it.
         self.bell.fetch_add(1, Ordering::SeqCst);
@@ -293,21 +296,21 @@ impl Pool {
         }
     }
 
-    /// Claims and copies a part of anybody's. False when there is none.
+    /// Claims and copies a part of any job. False when there is none.
     fn help(&self) -> bool {
-        let mut open = self.jobs.iter().filter(|job| job.parts.any());
+        let mut open = self.jobs.iter().filter(|job| job.parts.has_parts());
         open.any(|job| {
             let part = job.parts.claim();
-            // SAFETY: claimed, so it is described, and its owner waits.
+            // SAFETY: the part is claimed, so the job is described and its owner waits.
             part.inspect(|part| unsafe { job.copy(*part) }).is_some()
         })
     }
 
-    /// Ends all helpers, and returns when they are gone; none is made before [`Self::admit`]. For what concerns each thread of
-    /// a process by itself: credentials, namespaces, filters of system calls.
+    /// Ends all helpers, and returns when they have ended; none is made before [`Self::admit`]. For calls that apply to
+    /// each thread of a process by itself: credentials, namespaces, filters of system calls.
     pub fn dismiss(&self) {
         self.dismissals.fetch_add(1, Ordering::SeqCst);
-        for _ in 0..thread::PATIENCE {
+        for _ in 0..thread::TRIES {
             if self.making.load(Ordering::SeqCst) == 0 {
                 break;
             }
@@ -319,12 +322,12 @@ impl Pool {
         self.threads.iter().for_each(Thread::join);
     }
 
-    /// Helpers may be made again.
+    /// Allows helpers again.
     pub fn admit(&self) {
         self.dismissals.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether helpers are not wanted now.
+    /// Whether helpers are not allowed at present.
     #[must_use]
     pub fn is_dismissed(&self) -> bool {
         self.dismissals.load(Ordering::SeqCst) > 0
@@ -337,7 +340,7 @@ impl Pool {
         stacks != 0 && address.wrapping_sub(stacks) < MOST_HELPERS * thread::STACK
     }
 
-    /// In a forked child: its parent's helpers do not exist, nor do threads that were within [`Self::copy`].
+    /// In a forked child, where the parent's helpers do not exist, nor threads that were within [`Self::copy`].
     pub fn reset_in_child(&self) {
         self.jobs.iter().for_each(Job::reset);
         self.threads.iter().for_each(Thread::forget);
@@ -349,7 +352,7 @@ impl Pool {
     }
 }
 
-/// How much of a transfer is there without a gap.
+/// How many bytes of a transfer are copied without a gap.
 #[derive(Default)]
 struct Prefix {
     parts: u32,
@@ -358,7 +361,7 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Looks how far it has come, and publishes what is new. True when it goes no further, because of a fault.
+    /// Extends the prefix by finished parts, and publishes new bytes. True when it ends at a fault.
     fn grow(&mut self, job: &Job, publish: &mut impl FnMut(u64)) -> bool {
         let before = self.bytes;
         let there = job.parts.done().trailing_ones();

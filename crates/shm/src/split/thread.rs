@@ -1,38 +1,38 @@
-//! The helper threads: made without the C library, which therefore neither counts them nor runs anything of its own on them.
+//! The helper threads: made without the C library, which therefore neither counts them nor runs code on them.
 //!
-//! A helper makes four system calls (its name, sleep, wake, end), and copies. It must not come to code that uses thread-local
-//! storage: it has a block of its own, so that what the compiler guards stacks with is there, and nothing else. All signals are
-//! blocked but those of a fault, which the library's handler resumes.
+//! A helper makes four system calls (its name, sleep, wake, end), and copies. It must not run code that uses
+//! thread-local storage: it has a block of its own for the compiler's stack guard, and nothing else. All signals are
+//! blocked except for those of a fault, after which the library's handler continues the copy.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{MOST_HELPERS, Pool};
 use crate::system::{self, Sys};
 
-/// Bytes of a helper's stack, with its thread-local block. A frame of a signal may take 12 KiB of it.
+/// Bytes of a helper's stack, with its thread-local block. A signal frame may take 12 KiB of it.
 pub(super) const STACK: usize = 64 << 10;
-/// What lies below and above the address that the thread-local register has.
+/// Bytes below and above the address in the thread-local register.
 const LOCAL_BELOW: usize = 4096;
 const LOCAL_ABOVE: usize = 512;
 const PAGE: usize = 4096;
 
-/// How often somebody else who is about to make helpers, or a helper about to end, is waited for.
-pub(super) const PATIENCE: u32 = 1000;
-/// And for how many nanoseconds each time, when it ends.
-const NAP: u64 = 10_000_000;
+/// How often to wait for another thread that is making helpers, or for a helper that is about to end.
+pub(super) const TRIES: u32 = 1000;
+/// Nanoseconds of each wait for the end of a helper.
+const NAP_NANOSECONDS: u64 = 10_000_000;
 
-/// How long the kernel takes at most to forget a thread that has ended, in nanoseconds.
+/// Longest time that the kernel takes to forget a thread that has ended, in nanoseconds.
 const LONGEST: u64 = 1_000_000_000;
 
 /// The signals of a fault.
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
 
-/// A helper, or the place of one.
+/// A helper, or an unused entry.
 #[derive(Debug)]
 pub(super) struct Thread {
-    /// Its number, 0 for none. The kernel writes 0 and wakes when it has left its stack.
+    /// Its number, 0 for none. The kernel writes 0 and wakes when the thread has left its stack.
     number: AtomicU32,
-    /// Its number until it was seen that the process does not have it any more, which is a little later.
+    /// Its number until the process no longer has it, which is a little later.
     last: AtomicU32,
 }
 
@@ -45,7 +45,7 @@ impl Thread {
     }
 
     pub(super) fn lives(&self) -> bool {
-        // Acquire: its stack may be used again when it does not.
+        // Acquire: when it has ended its stack may be used again.
         self.number.load(Ordering::Acquire) != 0
     }
 
@@ -54,30 +54,30 @@ impl Thread {
         self.last.store(0, Ordering::Relaxed);
     }
 
-    /// Waits for its end, and until the process does not count it any more.
+    /// Waits for its end, and until the process no longer counts it.
     pub(super) fn join(&self) {
         loop {
             let number = self.number.load(Ordering::Acquire);
             if number == 0 {
                 break;
             }
-            // Not private: the kernel wakes by itself.
-            let slept = system::sleep_on(&self.number, number, NAP, false);
-            // A child that was forked without the C library has numbers of threads that it has not.
+            // Not private: the kernel itself wakes the sleeper.
+            let slept = system::sleep_on(&self.number, number, NAP_NANOSECONDS, false);
+            // A child that was forked without the C library has numbers of threads that it does not have.
             if slept == Err(libc::ETIMEDOUT) && !exists(number) {
                 return self.forget();
             }
         }
         let last = self.last.swap(0, Ordering::Relaxed);
         let begun = now();
-        // Not for ever: another thread may have got the number since.
+        // Not forever: another thread may have got the number since.
         while last != 0 && exists(last) && now().saturating_sub(begun) < LONGEST {
             system::yield_now();
         }
     }
 }
 
-/// Whether this process has such a thread.
+/// Whether this process has a thread of this number.
 fn exists(number: u32) -> bool {
     // SAFETY: no pointers; signal 0 only asks.
     unsafe {
@@ -98,8 +98,8 @@ pub(super) fn now() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// While it lives, no signal but those of a fault is handled on the calling thread.
-pub(super) struct Quiet(u64);
+/// While it lives, the calling thread handles no signal except for those of a fault.
+pub(super) struct SignalsBlocked(u64);
 
 fn mask(how: i32, new: u64) -> u64 {
     let mut before = 0u64;
@@ -109,20 +109,20 @@ fn mask(how: i32, new: u64) -> u64 {
     before
 }
 
-impl Quiet {
+impl SignalsBlocked {
     pub(super) fn begin() -> Self {
         Self(mask(libc::SIG_BLOCK, !FAULTS))
     }
 }
 
-impl Drop for Quiet {
+impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         mask(libc::SIG_SETMASK, self.0);
     }
 }
 
 impl Pool {
-    /// Where the stacks of all helpers are, never given back.
+    /// The address of the stacks of all helpers, which are never unmapped.
     fn stacks(&self) -> Sys<usize> {
         let known = self.stacks.load(Ordering::Acquire);
         if !known.is_null() {
@@ -145,46 +145,46 @@ impl Pool {
         Ok(made.addr())
     }
 
-    /// Makes a helper. The caller alone makes some, and none lives in this place. It has the signal mask of who calls
-    /// [`super::Pool::copy`]: all blocked.
+    /// Makes a helper. No other thread makes helpers meanwhile, and this entry is unused. The helper inherits the
+    /// signal mask of the caller of [`super::Pool::copy`]: all blocked.
     pub(super) fn make(&'static self, index: usize, thread: &'static Thread) -> Sys<()> {
         let lowest = self.stacks()? + index * STACK;
         let local = lowest + STACK - LOCAL_ABOVE;
-        // SAFETY: within the mapping, on a stack that nobody has; its lowest page catches who needs more than there is.
+        // SAFETY: within the mapping, on an unused stack; its lowest page catches an overflow.
         unsafe {
             let none = [lowest, PAGE, libc::PROT_NONE as usize, 0, 0, 0];
             system::raw(libc::SYS_mprotect, none)?;
             let words = core::ptr::with_exposed_provenance_mut::<usize>(local);
-            // The block begins with its own address, by which it is found.
+            // The block begins with its own address, by which code finds it.
             words.write(local);
             words.add(2).write(local);
         }
-        // What the caller has blocked besides stays blocked; the signals of a fault must not be.
+        // Other signals that the caller has blocked stay blocked; the signals of a fault must not be.
         let before = mask(libc::SIG_UNBLOCK, FAULTS);
-        // SAFETY: the stack and the block are as it needs them; the pool and the word are static.
+        // SAFETY: the stack and the block are prepared; the pool and the word are static.
         let made = unsafe { begin(self, index, local - LOCAL_BELOW, local, &thread.number) };
         mask(libc::SIG_SETMASK, before);
         thread.last.store(made?, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The life of a helper.
+    /// The main loop of a helper.
     fn serve(&self, index: usize) {
         loop {
-            // Acquire: what was rung for is seen.
-            let heard = self.bell.load(Ordering::Acquire);
+            // Acquire: the work that was rung for is seen.
+            let seen = self.bell.load(Ordering::Acquire);
             while self.help() {}
             if index >= self.wanted.load(Ordering::Relaxed) as usize
                 || self.dismissals.load(Ordering::SeqCst) > 0
             {
                 return;
             }
-            if self.listen(heard) {
+            if self.spin(seen) {
                 continue;
             }
             // SeqCst: pairs with `ring`.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
-            let slept = system::sleep_on(&self.bell, heard, self.rest, true);
+            let slept = system::sleep_on(&self.bell, seen, self.idle_limit, true);
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
             if slept == Err(libc::ETIMEDOUT) {
                 return;
@@ -192,8 +192,8 @@ impl Pool {
         }
     }
 
-    /// Looks for a while whether there is something new: waking takes longer than most copies.
-    fn listen(&self, heard: u32) -> bool {
+    /// Spins for new work: a wake-up takes longer than most copies.
+    fn spin(&self, seen: u32) -> bool {
         let patience = u64::from(self.patience.load(Ordering::Relaxed));
         if patience == 0 {
             return false;
@@ -201,7 +201,7 @@ impl Pool {
         let begun = now();
         while now().saturating_sub(begun) < patience {
             for _ in 0..16 {
-                if self.bell.load(Ordering::Acquire) != heard {
+                if self.bell.load(Ordering::Acquire) != seen {
                     return true;
                 }
                 core::hint::spin_loop();
@@ -211,14 +211,14 @@ impl Pool {
     }
 }
 
-/// Where a helper begins.
+/// The start of a helper.
 #[cfg_attr(
     not(target_arch = "x86_64"),
     expect(dead_code, reason = "no helpers are made")
 )]
 unsafe extern "C" fn run(pool: &'static Pool, index: usize) -> ! {
     let name = c"nc-copy".as_ptr().addr();
-    // SAFETY: the name is a C string; the end gives the stack up and does not return.
+    // SAFETY: the name is a C string; the last call gives the stack up and does not return.
     unsafe {
         let words = [libc::PR_SET_NAME as usize, name, 0, 0, 0, 0];
         let _ = system::raw(libc::SYS_prctl, words);
@@ -229,7 +229,8 @@ unsafe extern "C" fn run(pool: &'static Pool, index: usize) -> ! {
     }
 }
 
-/// Begins a thread on `stack`, whose thread-local register has `local`. Its number, which is in `number` until it has ended.
+/// Starts a thread on `stack`, whose thread-local register contains `local`. Returns its number, which is in `number`
+/// until it has ended.
 #[cfg(target_arch = "x86_64")]
 unsafe fn begin(
     pool: &'static Pool,
@@ -248,7 +249,8 @@ unsafe fn begin(
         | libc::CLONE_PARENT_SETTID
         | libc::CLONE_CHILD_CLEARTID;
     let result: isize;
-    // SAFETY: the new thread begins behind the call with the registers of this one, but another stack; it never comes back.
+    // SAFETY: the new thread starts behind the call with the registers of this one, but another stack; it never
+    // returns.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -276,7 +278,7 @@ unsafe fn begin(
     u32::try_from(result).map_err(|_| i32::try_from(-result).unwrap_or(libc::EAGAIN))
 }
 
-/// Where a fault in a helper could not be resumed, there are none.
+/// No helpers where a fault in a helper could not be resumed.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn begin(_: &'static Pool, _: usize, _: usize, _: usize, _: &'static AtomicU32) -> Sys<u32> {
     Err(libc::ENOSYS)

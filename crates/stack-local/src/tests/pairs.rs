@@ -3,7 +3,7 @@
 use super::*;
 use crate::pair::{Pair, Turn};
 use netchannel_abi::link::side_flags;
-use netchannel_ring::held::{self, Answer};
+use netchannel_ring::held::{self, OnReply};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -200,9 +200,9 @@ fn a_fault_ends_both() {
 }
 
 /// Holds back what the program writes next.
-fn hold(lane: &Lane, answer: Answer, now: u64) {
+fn hold(lane: &Lane, answer: OnReply, now: u64) {
     let (own, _) = lane.sides().unwrap();
-    held::tell(&own.held, held::word(lane.published(), answer, now));
+    held::publish(&own.held, held::word(lane.published(), answer, now));
 }
 
 /// The clock of programs.
@@ -215,7 +215,7 @@ fn milliseconds() -> u64 {
 fn what_is_held_back_waits_for_an_answer_or_its_time() {
     let mut relayed = relayed();
     write(relayed.program(0), b"there");
-    hold(relayed.program(0), Answer::LetsGo(0), milliseconds());
+    hold(relayed.program(0), OnReply::Releases(0), milliseconds());
     write(relayed.program(0), b"held");
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"there");
@@ -226,23 +226,23 @@ fn what_is_held_back_waits_for_an_answer_or_its_time() {
     assert_eq!(read(relayed.program(1)), b"held");
     assert_eq!(relayed.pair.as_ref().unwrap().hold_time_left(), None);
     // A cork is no matter of answers.
-    hold(relayed.program(0), Answer::Corked, milliseconds());
+    hold(relayed.program(0), OnReply::Keeps, milliseconds());
     write(relayed.program(0), b"corked");
     write(relayed.program(1), b"!");
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"");
     // Its time has come, and what was seen is not taken back, whatever the word says.
-    hold(relayed.program(0), Answer::Corked, milliseconds() - 200);
+    hold(relayed.program(0), OnReply::Keeps, milliseconds() - 200);
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"corked");
     let (own, _) = relayed.program(0).sides().unwrap();
-    held::tell(&own.held, held::word(0, Answer::Corked, milliseconds()));
+    held::publish(&own.held, held::word(0, OnReply::Keeps, milliseconds()));
     assert!(!relayed.turn());
     write(relayed.program(0), b"more");
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"");
     let (own, _) = relayed.program(0).sides().unwrap();
-    held::let_go(&own.held);
+    held::release(&own.held);
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"more");
 }
@@ -250,7 +250,7 @@ fn what_is_held_back_waits_for_an_answer_or_its_time() {
 #[test]
 fn what_is_held_back_goes_with_a_reset_and_is_lost_to_who_closes() {
     let mut dropped = relayed();
-    hold(dropped.program(0), Answer::Corked, milliseconds());
+    hold(dropped.program(0), OnReply::Keeps, milliseconds());
     write(dropped.program(0), b"held");
     let flags = side_flags::RESET | side_flags::FIN | side_flags::CLOSED;
     dropped.program(0).set_flags(flags);
@@ -258,7 +258,7 @@ fn what_is_held_back_goes_with_a_reset_and_is_lost_to_who_closes() {
     assert_eq!(read(dropped.program(1)), b"");
 
     let mut lost = relayed();
-    hold(lost.program(0), Answer::LetsGo(0), milliseconds());
+    hold(lost.program(0), OnReply::Releases(0), milliseconds());
     write(lost.program(0), b"held");
     let flags = side_flags::FIN | side_flags::CLOSED;
     lost.program(1).set_flags(flags);
@@ -276,7 +276,7 @@ fn a_full_packet_is_not_held_back() {
         .unwrap()
         .lane_mut(0)
         .set_packet_size(100);
-    hold(relayed.program(0), Answer::Corked, milliseconds());
+    hold(relayed.program(0), OnReply::Keeps, milliseconds());
     write(relayed.program(0), &pattern(250, 1));
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), pattern(250, 1)[..200]);
@@ -284,7 +284,7 @@ fn a_full_packet_is_not_held_back() {
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)).len(), 100);
     // Its acknowledgement takes along what is not corked.
-    hold(relayed.program(0), Answer::LetsGo(0), milliseconds());
+    hold(relayed.program(0), OnReply::Releases(0), milliseconds());
     write(relayed.program(0), &pattern(99, 3));
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)).len(), 10);

@@ -266,11 +266,11 @@ fn connect_to_closed_listener(made: i32, peer: &Address) {
     };
     let _ = sys::set_option(gone, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
     let _ = sys::set_option(gone, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 60);
-    let there = bind(gone, peer).is_ok();
+    let is_bound = bind(gone, peer).is_ok();
     // SAFETY: no pointers.
     let _ = unsafe { sys::raw(libc::SYS_listen, [sys::int(gone), 1, 0, 0, 0, 0]) };
     let named = names::kernel_address(gone, false).map_or(0, |own| own.port);
-    let to = if there {
+    let to = if is_bound {
         *peer
     } else {
         Address::loopback(six, named)

@@ -15,7 +15,7 @@ use crate::sockets::{lane, options};
 use crate::waiting::epoll;
 
 /// How long to wait for threads that sleep in calls on the connection, after they were woken.
-const PATIENCE: u64 = 100_000 * clock::MICROSECOND;
+const SLEEPER_TIMEOUT: u64 = 100_000 * clock::MICROSECOND;
 
 /// `connect` of a virtual socket to `AF_UNSPEC`. The peer sees a reset, as with TCP. Where other processes have the
 /// socket, too, that is all: their descriptors can not be given another socket.
@@ -37,7 +37,7 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     if has_sleepers(socket) {
         end_connection(&lane, reset, true);
     }
-    let until = clock::now().wrapping_add(PATIENCE);
+    let until = clock::now().wrapping_add(SLEEPER_TIMEOUT);
     while has_sleepers(socket) && clock::now() < until {
         sys::yield_now();
     }

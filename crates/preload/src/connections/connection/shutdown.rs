@@ -20,7 +20,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if socket.has(status::PUMPED) {
         lane.wait_for_pump();
     }
-    let (shut, said) = match how {
+    let (shut, new_flags) = match how {
         libc::SHUT_RD => (status::SHUT_READ, side_flags::SHUT_READ),
         libc::SHUT_WR => (status::SHUT_WRITE, side_flags::FIN),
         _ => (
@@ -44,13 +44,13 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         return Err(libc::ENOTCONN);
     }
     let reads = !socket.has(status::SHUT_READ) && shut & status::SHUT_READ == 0;
-    let meets = !reads && said & side_flags::FIN != 0 && lane.end_releases_held();
-    let said = if meets {
-        said | side_flags::RESET
+    let meets_reset = !reads && new_flags & side_flags::FIN != 0 && lane.end_releases_held();
+    let new_flags = if meets_reset {
+        new_flags | side_flags::RESET
     } else {
-        said
+        new_flags
     };
-    if meets {
+    if meets_reset {
         // The end releases bytes that this side no longer reads: both sides are reset.
         lane.publish_broken_pipe();
         let error = libc::ECONNRESET;
@@ -62,13 +62,13 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     // Another thread's close may give the slot to the next connection: not before this is done.
     let held = lock::acquire(&socket.entry.transmit.lock);
     if socket.is(lane.fd) {
-        if said & side_flags::FIN != 0 && socket.has(status::HOLDS) {
+        if new_flags & side_flags::FIN != 0 && socket.has(status::HOLDS) {
             lane.clear_hold();
         }
         // Release: the final tail is stored before FIN.
-        let before = lane.own().flags.fetch_or(said, Ordering::AcqRel);
+        let before = lane.own().flags.fetch_or(new_flags, Ordering::AcqRel);
         // A writer that waits for room is notified that this side no longer reads, once this side sends no more bytes.
-        if (before | said) & side_flags::FIN != 0 {
+        if (before | new_flags) & side_flags::FIN != 0 {
             lane.announce_flags();
         }
     }

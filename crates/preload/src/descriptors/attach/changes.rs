@@ -26,7 +26,7 @@ pub fn note_new_daemon() -> bool {
 }
 
 /// The modules that depend on the attachment, notified of its changes.
-pub trait Dependants: Sync {
+pub trait AttachmentObserver: Sync {
     /// A region with so many entries is about to be installed. False where it can not be used.
     fn prepare(&self, entries: usize) -> bool;
     /// The region is installed.
@@ -38,4 +38,4 @@ pub trait Dependants: Sync {
 }
 
 /// Registered when the library begins.
-pub static DEPENDANTS: OnceLock<&'static dyn Dependants> = OnceLock::new();
+pub static OBSERVER: OnceLock<&'static dyn AttachmentObserver> = OnceLock::new();

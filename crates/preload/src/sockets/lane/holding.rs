@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::side_flags;
 use netchannel_abi::program::RELAY;
-use netchannel_ring::held::{self, Answer};
+use netchannel_ring::held::{self, OnReply};
 
 use super::modes::Announcement;
 use super::modes::PIECE;
@@ -34,21 +34,21 @@ impl Lane {
     #[cold]
     #[inline(never)]
     pub(super) fn visible_tail(&self, tail: u64, word: u64) -> u64 {
-        let is_there = held::left(word, milliseconds()) == 0
+        let is_there = held::time_left(word, milliseconds()) == 0
             || self.socket.has(status::PEER_GONE)
-            || held::is_answered(word, self.sent_visibly());
+            || held::is_released_by(word, self.sent_visibly());
         // A reset discards held-back bytes with the connection.
         if is_there && !self.is_reset() {
             return tail;
         }
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
-        held::before(word, own, tail)
+        held::visible_tail(word, own, tail)
     }
 
     /// Nanoseconds for which bytes that have come may still be held back; `None` where none are.
     #[inline]
     pub fn hold_remaining(&self) -> Option<i64> {
-        match held::look(&self.peer().held) {
+        match held::load(&self.peer().held) {
             0 => None,
             word => self.remaining_hold(word),
         }
@@ -66,9 +66,10 @@ impl Lane {
         // Acquire: pairs with the release in `send`.
         let tail = peer.tail.load(Ordering::Acquire);
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
-        let left = i64::try_from(held::left(word, milliseconds())).ok()?;
-        let holds = left > 0 && !held::is_answered(word, self.sent_visibly());
-        (holds && tail != own && held::before(word, own, tail) != tail).then_some(left * 1_000_000)
+        let left = i64::try_from(held::time_left(word, milliseconds())).ok()?;
+        let holds = left > 0 && !held::is_released_by(word, self.sent_visibly());
+        (holds && tail != own && held::visible_tail(word, own, tail) != tail)
+            .then_some(left * 1_000_000)
     }
 
     /// The sequence up to which the peer can see this side's stream, its end included.
@@ -81,8 +82,8 @@ impl Lane {
     /// Whether `word`, by which this side holds bytes back, still holds any.
     fn is_held(&self, word: u64, now: u64) -> bool {
         self.socket.has(status::HOLDS)
-            && held::left(word, now) > 0
-            && !held::is_answered(word, self.peer_sent_visibly())
+            && held::time_left(word, now) > 0
+            && !held::is_released_by(word, self.peer_sent_visibly())
     }
 
     /// The sequence up to which the peer's stream is visible here. The peer's held-back bytes do not count, whatever
@@ -95,14 +96,14 @@ impl Lane {
         }
         // Acquire: pairs with the release in `send`.
         let tail = peer.tail.load(Ordering::Acquire);
-        let word = held::look(&peer.held);
+        let word = held::load(&peer.held);
         let ended = self.peer_flags() & side_flags::FIN != 0 || self.socket.has(status::PEER_GONE);
         let end = u64::from(ended);
-        if held::left(word, milliseconds()) == 0 {
+        if held::time_left(word, milliseconds()) == 0 {
             return tail.wrapping_add(end);
         }
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
-        held::before(word, own, tail)
+        held::visible_tail(word, own, tail)
     }
 
     /// Whether the daemon is the other end.
@@ -132,7 +133,7 @@ impl Lane {
         let word = entry.held.load(Ordering::Relaxed);
         let count = held::count(word, entry.transmit.own.load(Ordering::Relaxed));
         let arrived_at_hold = self.socket.local.arrived_at_hold.load(Ordering::Relaxed);
-        let holds = self.socket.has(status::HOLDS) && held::left(word, milliseconds()) > 0;
+        let holds = self.socket.has(status::HOLDS) && held::time_left(word, milliseconds()) > 0;
         holds && count > 0 && arrived_at_hold == self.peer_tail()
     }
 
@@ -140,8 +141,8 @@ impl Lane {
     /// longer reads.
     #[cold]
     pub fn end_releases_held(&self) -> bool {
-        let word = held::look(&self.peer().held);
-        held::waits_for_answer(word)
+        let word = held::load(&self.peer().held);
+        held::releases_on_reply(word)
             && !self.socket.has(status::SHUT_WRITE)
             && self.hold_remaining().is_some()
     }
@@ -205,9 +206,9 @@ impl Lane {
         let now = milliseconds();
         let goes_on = self.is_held(entry.held.load(Ordering::Relaxed), now);
         let answer = if corked {
-            Answer::Corked
+            OnReply::Keeps
         } else {
-            Answer::LetsGo(self.peer_sent_visibly())
+            OnReply::Releases(self.peer_sent_visibly())
         };
         if !goes_on {
             let from = entry.transmit.own.load(Ordering::Relaxed);
@@ -223,7 +224,7 @@ impl Lane {
         // SAFETY: the caller's promise.
         let sent = unsafe { self.send_locked(from, length, whole, Urgent::None, announcement) };
         if announcement == Announcement::Deferred
-            && held::left(entry.held.load(Ordering::Relaxed), milliseconds()) == 0
+            && held::time_left(entry.held.load(Ordering::Relaxed), milliseconds()) == 0
         {
             // The hold has expired meanwhile, and a reader that slept until then may already have looked.
             self.announce_data();
@@ -245,7 +246,7 @@ impl Lane {
         let arrived_at_hold = &self.socket.local.arrived_at_hold;
         arrived_at_hold.store(self.peer_tail(), Ordering::Relaxed);
         self.socket.entry.held.store(word, Ordering::Relaxed);
-        held::tell(&self.own().held, word);
+        held::publish(&self.own().held, word);
     }
 
     /// Ends the hold with the next bytes or flags that are published; the caller wakes the peer. The caller holds the
@@ -253,7 +254,7 @@ impl Lane {
     #[cold]
     pub fn clear_hold(&self) {
         if self.socket.entry.held.swap(0, Ordering::Relaxed) != 0 {
-            held::let_go(&self.own().held);
+            held::release(&self.own().held);
         }
     }
 

@@ -21,7 +21,7 @@ pub struct LentBytes {
 
 /// Nanoseconds after which the caller checks whether a pump is stopped or has ended: a pump that only lacks a processor
 /// is waited for.
-const PATIENCE: u64 = 50_000_000;
+const CHECK_AFTER: u64 = 50_000_000;
 /// Longest wait for a pump in nanoseconds: another process may have its number by now.
 const LONGEST: u64 = 10_000_000_000;
 /// Nanoseconds between two wake-ups of a pump: the first may have come while it was about to sleep.
@@ -87,7 +87,7 @@ impl Lane {
                 set_pumped(&self.socket, false);
             }
             let waited = clock::nanoseconds().wrapping_sub(begun);
-            if waited > PATIENCE && (waited > LONGEST || !is_running(pump)) {
+            if waited > CHECK_AFTER && (waited > LONGEST || !is_running(pump)) {
                 break;
             }
             sys::sleep(PAUSE);

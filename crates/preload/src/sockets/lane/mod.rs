@@ -172,7 +172,7 @@ impl Lane {
         }
         // Acquire: pairs with the release in `send`, so the bytes up to it are there.
         let tail = peer.tail.load(Ordering::Acquire);
-        match held::look(&peer.held) {
+        match held::load(&peer.held) {
             0 => tail,
             word => self.visible_tail(tail, word),
         }
@@ -209,7 +209,7 @@ impl Lane {
     }
 
     /// How often a writer of this process found no room. Only for noticing a change.
-    pub fn times_full(&self) -> u32 {
+    pub fn full_count(&self) -> u32 {
         self.socket.local.full.load(Ordering::Relaxed)
     }
 

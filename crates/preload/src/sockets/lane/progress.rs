@@ -59,8 +59,8 @@ impl Lane {
     /// The error with which the relay refuses the connect. A relay that ends silently has accepted nothing.
     pub fn refusal_error(&self) -> i32 {
         let refused = self.peer_flags() & side_flags::RESET != 0;
-        let said = if refused { self.peer_error() } else { 0 };
-        match i32::try_from(said) {
+        let refusal = if refused { self.peer_error() } else { 0 };
+        match i32::try_from(refusal) {
             Ok(error @ 1..=133) => error,
             _ => libc::ECONNREFUSED,
         }

@@ -13,7 +13,7 @@ use super::{Lane, STRIDE, Stop, result_of_fault};
 use crate::sockets::socket::status;
 
 /// In the flags of the receiving direction: the ring is read by
-/// [`LinkEnd::pread_ring`](crate::sockets::link::LinkEnd::read_apart).
+/// [`LinkEnd::pread_ring`](crate::sockets::link::LinkEnd::pread_ring).
 const BY_PREAD: u64 = 1;
 
 /// The ring that is read, and the sequence of the move that led to it.
@@ -267,12 +267,12 @@ impl Lane {
         } = self.peer();
         let seen = switch::look(position, tail, switch_sequence, geometry, accept).ok()?;
         match seen.moved {
-            Some(moved) if seen.here <= skip => {
+            Some(moved) if seen.in_ring <= skip => {
                 view.ring = Geometry::from_word(moved.geometry);
                 view.adopted = moved.sequence;
                 Some(moved.length)
             }
-            _ => Some(seen.here),
+            _ => Some(seen.in_ring),
         }
     }
 

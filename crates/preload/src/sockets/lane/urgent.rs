@@ -9,7 +9,7 @@
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::side_flags;
-use netchannel_ring::urgent::{self, Ahead, Told};
+use netchannel_ring::urgent::{self, Ahead, PublishedMarks};
 
 use super::holding::apply_cork;
 use super::modes::AtMark;
@@ -35,7 +35,7 @@ impl Lane {
 
     fn mark_from(&self, head: u64, tail: u64) -> Option<Ahead> {
         let peer = self.peer();
-        urgent::ahead(&peer.urgent, &peer.passed, head, tail)
+        urgent::mark_ahead(&peer.urgent, &peer.passed, head, tail)
     }
 
     /// The urgent byte ahead of the reader.
@@ -125,7 +125,7 @@ impl Lane {
         }
     }
 
-    /// What a reader does at or before a mark, with bytes up to `tail`; `have` says whether the call has bytes.
+    /// What a reader does at or before a mark, with bytes up to `tail`; `have` is whether the call already has bytes.
     #[cold]
     pub(super) fn handle_mark(&self, head: u64, tail: u64, have: bool) -> AtMark {
         let Some(mark) = self.mark_from(head, tail) else {
@@ -207,20 +207,20 @@ impl Lane {
     #[cold]
     pub(super) fn mark_urgent(&self, end: u64) {
         let entry = self.socket.entry;
-        let told = Told {
+        let marks = PublishedMarks {
             urgent: entry.urgent_sent.load(Ordering::Relaxed),
             passed: entry.urgent_passed.load(Ordering::Relaxed),
         };
         let inline = self.peer_flags() & side_flags::URGENT_INLINE != 0;
-        let row = told.next_row(entry.urgent_row.load(Ordering::Relaxed), end);
-        let told = told.next(end, self.peer_head(), inline);
-        entry.urgent_sent.store(told.urgent, Ordering::Relaxed);
-        entry.urgent_passed.store(told.passed, Ordering::Relaxed);
+        let row = marks.next_row(entry.urgent_row.load(Ordering::Relaxed), end);
+        let marks = marks.next(end, self.peer_head(), inline);
+        entry.urgent_sent.store(marks.urgent, Ordering::Relaxed);
+        entry.urgent_passed.store(marks.passed, Ordering::Relaxed);
         entry.urgent_row.store(row, Ordering::Relaxed);
         let own = self.own();
-        // The release in `tell` publishes it.
+        // The release in `publish` publishes it.
         own.row.store(row, Ordering::Relaxed);
-        told.tell(&own.urgent, &own.passed);
+        marks.publish(&own.urgent, &own.passed);
     }
 
     /// Has the kernel signal the owner that the peer's program named, if it named one.
@@ -267,8 +267,8 @@ fn reads_inline(socket: &Socket) -> bool {
 pub fn flags_at_start(socket: &Socket) -> u32 {
     apply_cork(socket);
     let aborts = socket.entry.linger.load(Ordering::Relaxed) == 1;
-    let said = |on: bool, flag: u32| if on { flag } else { 0 };
-    said(reads_inline(socket), side_flags::URGENT_INLINE) | said(aborts, side_flags::ABORTS)
+    let flag_if = |on: bool, flag: u32| if on { flag } else { 0 };
+    flag_if(reads_inline(socket), side_flags::URGENT_INLINE) | flag_if(aborts, side_flags::ABORTS)
 }
 
 /// Publishes whether the program reads urgent bytes in line, after a change.

@@ -217,7 +217,7 @@ impl LinkEnd {
         self.has_left_queue.store(true, Ordering::Relaxed);
         drop(reading);
         if let Some((indices, _)) = self.job_queue() {
-            departure::left(&indices.departure);
+            departure::finish(&indices.departure);
         }
     }
 

@@ -274,7 +274,7 @@ impl LinkEnd {
             return None;
         }
         let mut state = self.state.lock()?;
-        let largest = state.arena.allocate_apart();
+        let largest = state.arena.allocate_largest();
         largest.or_else(|| state.arena.allocate(least))
     }
 

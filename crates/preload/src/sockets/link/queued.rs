@@ -52,7 +52,7 @@ impl LinkEnd {
             }
             None => return None,
         };
-        let largest = state.server_arena.allocate_apart();
+        let largest = state.server_arena.allocate_largest();
         let lent_ring = largest.or_else(|| state.server_arena.allocate(LEAST_APART_LOG2));
         let lent = state.slots.get_mut(index as usize)?;
         lent.generation = lent.generation.wrapping_add(1);

@@ -206,10 +206,10 @@ pub fn hand_over() {
 
 /// Before the process becomes another user's and leaves its links: hands pending connections to the next acceptor.
 pub fn hand_on_to_next() {
-    let waits =
+    let has_pending =
         |listener: &&'static Listener| listener.pending.any() || listener.shared_queues().is_some();
     let any = REGISTRY.lock().is_some_and(|registry| {
-        !registry.servers.is_empty() || registry.listeners.iter().any(waits)
+        !registry.servers.is_empty() || registry.listeners.iter().any(has_pending)
     });
     if any {
         // To all holders of the listener, this process included: afterwards it shares only the clients' queue with its
@@ -226,8 +226,8 @@ pub fn hand_on_at_exit() {
     let any = REGISTRY.lock().is_some_and(|registry| {
         let come = !registry.servers.is_empty();
         let listeners = registry.listeners.iter().copied();
-        let waits = |listener: &&Listener| listener.pending.any() || listener.has_queued();
-        let mut waiting = listeners.filter(|listener| come || waits(listener));
+        let has_pending = |listener: &&Listener| listener.pending.any() || listener.has_queued();
+        let mut waiting = listeners.filter(|listener| come || has_pending(listener));
         waiting.any(Listener::has_other_holders)
     });
     // A child that runs in its parent's memory, as between vfork and exec, must not touch it.

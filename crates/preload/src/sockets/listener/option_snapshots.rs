@@ -67,10 +67,10 @@ impl Listener {
             self.take_all_queued();
             self.share();
         }
-        let waits = self.has_taken();
+        let is_pending = self.has_taken();
         let arrived = self.arrived();
         let new = arrived != self.eras.arrived.load(Ordering::Relaxed);
-        (waits && new).then(|| InheritedOptions::of(socket))
+        (is_pending && new).then(|| InheritedOptions::of(socket))
     }
 
     /// Begins an era after an option was set.

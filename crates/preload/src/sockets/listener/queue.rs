@@ -30,7 +30,7 @@ const BYTES: usize = WORDS * size_of::<u64>();
 /// Whatever user the daemon names, root can read all memory.
 const ROOT: u32 = 0;
 /// A client sends the message right after it has connected, but may be stopped in between.
-const PATIENCE: i64 = 100_000_000;
+const MESSAGE_TIMEOUT: i64 = 100_000_000;
 
 /// The queue, in a process that shares it.
 pub(super) struct Queue {
@@ -238,7 +238,9 @@ fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
             revents: 0,
         }];
         match error {
-            libc::EAGAIN => sys::poll(&mut set, PATIENCE, core::ptr::null()).and_then(|_| take()),
+            libc::EAGAIN => {
+                sys::poll(&mut set, MESSAGE_TIMEOUT, core::ptr::null()).and_then(|_| take())
+            }
             other => Err(other),
         }
     });

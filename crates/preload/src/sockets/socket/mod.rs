@@ -237,7 +237,7 @@ fn foreign_entry(number: usize, index: usize) -> Option<&'static SocketEntry> {
     if number >= MOST_FOREIGN {
         return None;
     }
-    // SAFETY: null, or an entry of a region that is mapped for ever.
+    // SAFETY: null, or an entry of a region that is mapped forever.
     unsafe { local(index)?.foreign.load(Ordering::Acquire).as_ref() }
 }
 

@@ -135,7 +135,7 @@ impl Item {
     }
 
     /// An unused item.
-    pub fn dead() -> Self {
+    pub fn unused() -> Self {
         Self {
             alive: false,
             ..Self::new(-1, Word::FOREIGN, 0, 0)
@@ -172,7 +172,7 @@ impl Item {
             Kind::Virtual => self.lane().map_or(0, |lane| {
                 // First of all: bytes whose hold has just expired are seen by the calls that follow.
                 held = lane.hold_remaining().is_some();
-                (arrived, full, news) = (lane.arrived(), lane.times_full(), lane.news());
+                (arrived, full, news) = (lane.arrived(), lane.full_count(), lane.news());
                 readiness(&lane)
             }),
             Kind::Listener => socket::of_word(self.word)

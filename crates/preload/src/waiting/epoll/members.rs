@@ -240,7 +240,7 @@ impl EpollSet {
         }
         state.free.pop().unwrap_or_else(|| {
             let number = u32::try_from(state.items.len()).unwrap_or(u32::MAX);
-            state.items.push(Item::dead());
+            state.items.push(Item::unused());
             number
         })
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  before:  members --> board (a file) --+
-//!           inner set -------------------+-- exec, told in the environment --> taken up by the next image
+//!           inner set -------------------+-- exec, named in the environment --> adopted by the next image
 //! ```
 //!
 //! Where there is no descriptor for a board, each member is added to the kernel's set as the program asked for, and the
@@ -297,7 +297,7 @@ impl EpollSet {
             ..Item::new(fd, word, events, entry.data.load(Ordering::Relaxed))
         };
         while state.items.len() <= number as usize {
-            state.items.push(Item::dead());
+            state.items.push(Item::unused());
         }
         if let Some(place) = state.items.get_mut(number as usize) {
             *place = item;

@@ -151,7 +151,7 @@ impl EpollSet {
         let Some(shared) = link.cell(link.role, used.cell) else {
             return;
         };
-        if !cell::any(&shared.summary) {
+        if !cell::any_marked(&shared.summary) {
             return;
         }
         cell::take(&shared.summary, &shared.ready, |slot| {

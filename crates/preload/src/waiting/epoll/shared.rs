@@ -176,7 +176,7 @@ impl EpollSet {
             // No room on the board: this member is known to this process only.
             let length = state.board.as_ref().map_or(0, Board::len);
             while state.items.len() < length {
-                state.items.push(Item::dead());
+                state.items.push(Item::unused());
             }
         }
         found
@@ -194,7 +194,7 @@ impl EpollSet {
             if free && board.entry(number)?.claim().is_some() {
                 *hint = (number + 1) % length;
                 while items.len() <= number as usize {
-                    items.push(Item::dead());
+                    items.push(Item::unused());
                 }
                 return Some(number);
             }
@@ -352,7 +352,7 @@ impl EpollSet {
             return;
         };
         while state.items.len() <= number as usize {
-            state.items.push(Item::dead());
+            state.items.push(Item::unused());
         }
         if let Some(place) = state.items.get_mut(number as usize) {
             *place = item;

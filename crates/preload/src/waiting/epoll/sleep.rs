@@ -65,7 +65,7 @@ impl EpollSet {
             let (news_before, untold_members) = Self::unwatch_armed(&mut state);
             // Other threads may have queued several members since the last look, when no thread slept that they would
             // have woken.
-            news = news_before | self.look_at_queues(&mut state) | self.has_ready(&mut state);
+            news = news_before | self.check_queues(&mut state) | self.has_ready(&mut state);
             if core::mem::take(&mut state.member_left) {
                 limit = SLEEP_AFTER_REMOVAL;
             }
@@ -86,7 +86,7 @@ impl EpollSet {
 
     /// Looks into the queues that listeners of the set share with relatives: where a relative uses the set, too, the
     /// event may have gone to it. True when a listener has a connection.
-    pub(super) fn look_at_queues(&self, state: &mut State) -> bool {
+    pub(super) fn check_queues(&self, state: &mut State) -> bool {
         if state.listeners.is_empty() {
             return false;
         }
@@ -96,11 +96,11 @@ impl EpollSet {
         for index in 0..state.listeners.as_slice().len() {
             let number = state.listeners.as_slice().get(index).copied();
             let Some(number) = number else { break };
-            let waits = state.items.get(number as usize).is_some_and(|item| {
+            let has_connection = state.items.get(number as usize).is_some_and(|item| {
                 let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
                 listener.is_some_and(Listener::has_queues) && item.would_report()
             });
-            if waits {
+            if has_connection {
                 state.ready.push(number);
                 any = true;
             }
@@ -305,7 +305,7 @@ impl EpollSet {
         let marked = |used: &super::CellUse| {
             used.link
                 .and_then(|link| link.cell(link.role, used.cell))
-                .is_some_and(|shared| cell::any(&shared.summary))
+                .is_some_and(|shared| cell::any_marked(&shared.summary))
         };
         let must_report = |number: &u32| {
             state

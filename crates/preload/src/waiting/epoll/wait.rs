@@ -194,11 +194,11 @@ impl EpollSet {
     /// The answer of a wait with a timeout of zero.
     fn poll_once(&'static self, out: &mut [libc::epoll_event]) -> Result<usize, i32> {
         let (seen, ours) = self.poll_kernel(out, 0)?;
-        let waits = || {
+        let has_queued = || {
             let state = self.state.lock();
-            state.is_some_and(|mut state| self.look_at_queues(&mut state))
+            state.is_some_and(|mut state| self.check_queues(&mut state))
         };
-        if seen < out.len() && (ours || waits()) {
+        if seen < out.len() && (ours || has_queued()) {
             return Ok(seen + self.collect(out, seen));
         }
         if ours {

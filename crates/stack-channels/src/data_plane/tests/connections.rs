@@ -177,5 +177,5 @@ fn a_token_that_goes_with_an_anchor_leaves_nobody_asleep() {
     other_end.close(false);
     world.wait(|_| (ending.peer_flags() & side_flags::CLOSED != 0).then_some(()));
     ending.close(false);
-    world.wait(|_| (!cell::any(&map.summary)).then_some(()));
+    world.wait(|_| (!cell::any_marked(&map.summary)).then_some(()));
 }
