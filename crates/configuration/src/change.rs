@@ -1,4 +1,4 @@
-//! What a configuration that is read again changes.
+//! The changes of a configuration that is read again.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use netchannel_scheduler::registry::Kind;
 
 use crate::types::{Configuration, Peer};
 
-/// One thing that changed. What is not told of goes on as it was.
+/// A change. Everything else goes on as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// This host's name.
@@ -15,19 +15,19 @@ pub enum Change {
     Listen,
     /// There is a new peer of this name.
     PeerAdded(String),
-    /// The peer of this name is gone.
+    /// The peer of this name was removed.
     PeerRemoved(String),
-    /// A peer's section says something else under these keys.
+    /// The values under these keys of a peer's section have changed.
     PeerChanged(String, Vec<&'static str>),
     /// There is a new tenant of this name.
     TenantAdded(String),
-    /// The tenant of this name is gone.
+    /// The tenant of this name was removed.
     TenantRemoved(String),
-    /// A tenant's section says something else; of connections it has, only the caps.
+    /// A tenant's section has changed; of its connections only the caps change.
     TenantChanged(String),
     /// The policy of a kind.
     Scheduler(Kind),
-    /// What channels run over; for the next start of the daemon.
+    /// The transport of channels; applies to the next start of the daemon.
     Carrier,
     /// `[transport]`; for channels that are made from now on.
     Transport,
@@ -67,7 +67,7 @@ impl fmt::Display for Change {
 }
 
 impl Configuration {
-    /// What `new` changes.
+    /// The changes from this configuration to `new`.
     #[must_use]
     pub fn changes_to(&self, new: &Self) -> Vec<Change> {
         let mut changes = Vec::new();

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::types::SharedKey;
 
-/// Reads a key file, or says in a sentence why not and what to do.
+/// Reads a key file. An error is a sentence with the reason and the remedy.
 pub(crate) fn read(path: &Path) -> Result<SharedKey, String> {
     let shown = path.display();
     let unreadable = |error| {
@@ -21,7 +21,7 @@ pub(crate) fn read(path: &Path) -> Result<SharedKey, String> {
              both hosts"
         )
     };
-    // What is no file must not hold the daemon up.
+    // A special file must not block the daemon.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let file = OpenOptions::new()
         .read(true)
@@ -46,7 +46,7 @@ pub(crate) fn read(path: &Path) -> Result<SharedKey, String> {
             metadata.uid()
         ));
     }
-    // One more than a key has is too many, and told so.
+    // One byte more than a key may have is read, to detect a file that is too long.
     let mut contents = Zeroizing::new(Vec::with_capacity(MOST_KEY_FILE + 1));
     file.take(MOST_KEY_FILE as u64 + 1)
         .read_to_end(&mut contents)

@@ -1,6 +1,6 @@
-//! What `netchannel.toml` says: who this host is, its peers with their keys, policies, times and limits. Read as a whole,
-//! so that every mistake is told at once, each with its line and what to do; shown with all defaults; compared when it is
-//! read again.
+//! The configuration file `netchannel.toml`: the host's name, its peers with their keys, policies, times and limits. It
+//! is read as a whole, so that every mistake is reported at once, each with its line and the remedy; shown with all
+//! defaults; and compared when it is read again.
 //!
 //! Never: opens a socket of its own, looks a name up, or takes half of a file. Besides `netchannel.toml` it reads the key files that
 //! this names, and the driver asks the kernel whether it has the congestion controls.

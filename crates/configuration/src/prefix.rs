@@ -18,12 +18,12 @@ pub enum PrefixError {
     NotAPrefix,
     /// More bits than the address has.
     TooLong {
-        /// How many it has.
+        /// The number of its bits.
         most: u8,
     },
     /// Bits beyond the length are set.
     BitsBeyond {
-        /// What is likely to be meant.
+        /// The prefix that is probably meant.
         meant: Prefix,
     },
     /// An IPv4 address in the clothes of IPv6.
@@ -72,7 +72,7 @@ const fn mask(length: u8) -> u128 {
 }
 
 impl Prefix {
-    /// One address only.
+    /// A prefix of one address.
     #[must_use]
     pub const fn host(address: IpAddr) -> Self {
         let address = address.to_canonical();
@@ -83,7 +83,7 @@ impl Prefix {
     /// A prefix of the first `length` bits of `address`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake.
     pub fn new(address: IpAddr, length: u8) -> Result<Self, PrefixError> {
         let prefix = Self::of_any(address, length)?;
         let whole = if address.is_ipv4() { 32 } else { 128 };
@@ -95,10 +95,10 @@ impl Prefix {
         Ok(prefix)
     }
 
-    /// The same of addresses that never leave a host, too.
+    /// The same, also for addresses that never leave a host.
     ///
     /// # Errors
-    /// What is wrong with its form.
+    /// The mistake in its form.
     pub fn of_any(address: IpAddr, length: u8) -> Result<Self, PrefixError> {
         let most = if address.is_ipv4() { 32 } else { 128 };
         if length > most {
@@ -131,7 +131,7 @@ impl Prefix {
             && bits(address) & mask(self.length) == bits(self.address)
     }
 
-    /// Whether there is an address that both hold.
+    /// Whether some address is within both.
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         // The shorter one holds the first address of the longer one.
@@ -142,13 +142,13 @@ impl Prefix {
         }
     }
 
-    /// Its first address.
+    /// The first address.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many bits count.
+    /// The length in bits.
     #[must_use]
     pub const fn length(&self) -> u8 {
         self.length

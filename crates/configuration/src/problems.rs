@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use netchannel_control::configuration::Problem;
 use netchannel_control::plain;
 
-/// Everything that is wrong with a file, in the order of its lines.
+/// All mistakes in a file, in the order of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     /// The file.
@@ -47,7 +47,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Something is wrong with what stands at `span`, which `key` is about.
+    /// Reports a mistake at `span`, which concerns `key`.
     pub fn report(&self, span: &Range<usize>, key: &str, sentence: impl Into<String>) {
         let (line, column) = self.place(span.start);
         self.found.borrow_mut().push(Problem {

@@ -1,4 +1,4 @@
-//! How many channels there are to a peer: what its section says, within the policy for all.
+//! The number of channels to a peer: its section, within the policy for all.
 
 use netchannel_scheduler::registry::Kind;
 use netchannel_scheduler::{Class, Setting, Settings};
@@ -94,10 +94,10 @@ fn of_class(setting: &Setting, class: Class, asked: &AskedBounds) -> (Bounds, Ve
 }
 
 impl Configuration {
-    /// The same with another policy in the place of the one of its kind.
+    /// A copy with another policy in the place of the one of its kind.
     ///
     /// # Errors
-    /// One sentence: the policy contradicts what a peer's section says.
+    /// A sentence: the policy contradicts a peer's section.
     pub fn with_policy(&self, setting: Setting) -> Result<Self, String> {
         let mut changed = self.clone();
         changed.scheduler.set(setting);

@@ -172,7 +172,7 @@ impl fmt::Display for Limits {
         writeln!(formatter, "half-open = {}", self.half_open)?;
         writeln!(formatter, "segment = {}", bytes(self.segment))?;
         match self.workers {
-            // By the number of processors, which no number says.
+            // The number of processors decides, for which there is no value.
             0 => writeln!(
                 formatter,
                 "# workers: one for each processor that the daemon may use, 2 to 9"
@@ -183,7 +183,7 @@ impl fmt::Display for Limits {
 }
 
 impl fmt::Display for Configuration {
-    /// A file that says the same, without relying on any default.
+    /// A file with the same configuration that relies on no default.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "[host]")?;
         writeln!(formatter, "name = {}", quoted(&self.host.name))?;

@@ -26,7 +26,7 @@ pub struct Tenant {
     pub mode: u32,
     /// The addresses that its programs have: at most one of each family, at least one in all.
     pub addresses: Vec<IpAddr>,
-    /// Where its programs may connect to. Nowhere else.
+    /// The destinations of its programs. All others are refused.
     pub reach: Vec<Reach>,
     /// Which of its ports are ports of the host.
     pub publish: Vec<Publish>,
@@ -49,7 +49,7 @@ impl Tenant {
         addresses.find(|own| own.is_ipv4() == is_v4).copied()
     }
 
-    /// Whether its programs may connect there.
+    /// Whether its programs may connect to a destination.
     #[must_use]
     pub fn may_reach(&self, destination: SocketAddr) -> bool {
         self.reach.iter().any(|reach| reach.holds(destination))
@@ -66,8 +66,8 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Whether it holds a destination. The host's loopback is held only by a prefix that lies within loopback, and an address that is
-    /// none (`0.0.0.0`), which the kernel takes for loopback, never.
+    /// Whether it contains a destination. The host's loopback is contained only in a prefix within loopback. The
+    /// unspecified address (`0.0.0.0`), which the kernel takes for loopback, is never contained.
     #[must_use]
     pub fn holds(&self, destination: SocketAddr) -> bool {
         let address = destination.ip().to_canonical();
@@ -93,7 +93,7 @@ impl fmt::Display for Reach {
     }
 }
 
-/// What is wrong with a destination.
+/// A mistake in a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReachError {
     /// Its form.
@@ -121,7 +121,7 @@ impl FromStr for Reach {
         let end = if bracketed.is_some() { "]/" } else { "/" };
         let parts = bracketed.unwrap_or(text).split_once(end);
         let (address, rest) = parts.ok_or(ReachError::Form)?;
-        // Without brackets nobody can tell a port from an address.
+        // Without brackets a port can not be told from an address.
         if address.contains(':') != bracketed.is_some() {
             return Err(ReachError::Form);
         }
@@ -158,7 +158,7 @@ pub struct Publish {
 }
 
 impl Publish {
-    /// Whether two can not stand beside each other.
+    /// Whether the two conflict.
     #[must_use]
     pub fn meets(&self, other: SocketAddr) -> bool {
         let (one, two) = (self.host.ip(), other.ip());

@@ -21,7 +21,7 @@ pub const METRICS_PORT: u16 = 9117;
 /// Most channels of a class to one peer.
 pub const MOST_CHANNELS: u16 = 32;
 
-/// All that `netchannel.toml` says, with defaults where it says nothing.
+/// The contents of `netchannel.toml`, with defaults.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     /// The file it was read from, absolute.
@@ -30,12 +30,12 @@ pub struct Configuration {
     pub host: Host,
     /// The others, in the order of the file. Names, addresses and prefixes are each of one peer only.
     pub peers: Vec<Peer>,
-    /// Whose programs have no network of their own, in the order of the file. Names, sockets and published ports are each of one
-    /// tenant only.
+    /// The tenants, whose programs have no network of their own, in the order of the file. Each name, socket and
+    /// published port belongs to one tenant only.
     pub tenants: Vec<Tenant>,
     /// Policies of NetScheduler. For the number of channels see [`Peer::scale`].
     pub scheduler: Settings,
-    /// What channels run over, by its name in [`netchannel_driver::TRANSPORTS`].
+    /// The transport of channels, by its name in [`netchannel_driver::TRANSPORTS`].
     pub carrier: String,
     /// How channels of each class use the transport.
     pub transport: PerClass<ChannelOptions>,
@@ -52,7 +52,7 @@ pub struct Configuration {
 pub struct Host {
     /// Its name, in logs and answers; 1 to 64 letters, digits, dots, hyphens and underscores.
     pub name: String,
-    /// Where other hosts may dial; may be empty.
+    /// The addresses at which other hosts may dial; may be empty.
     pub listen: Vec<SocketAddr>,
 }
 
@@ -61,20 +61,21 @@ pub struct Host {
 pub struct Peer {
     /// Its name, in logs, answers and labels of metrics, of the same letters as [`Host::name`].
     pub name: String,
-    /// Where it is dialled, in this order; may be empty, then it dials. A channel that comes in from one of these addresses
-    /// (whatever its port), or from within [`Self::prefixes`], is this peer's: see [`Configuration::peer_from`].
+    /// The addresses at which it is dialled, in this order; may be empty, then the peer dials. A channel that comes
+    /// from one of these addresses (with any port), or from within [`Self::prefixes`], belongs to this peer: see
+    /// [`Configuration::peer_from`].
     pub addresses: Vec<SocketAddr>,
     /// Addresses whose listeners this peer may announce. Never empty.
     pub prefixes: Vec<Prefix>,
     /// The key that both hosts have.
     pub key: SharedKey,
-    /// Where that was read.
+    /// The file of the key.
     pub key_file: PathBuf,
-    /// How many channels of each class there are to be.
+    /// The number of channels of each class.
     pub channels: PerClass<Bounds>,
     /// The policy for the number of channels, within those bounds.
     pub scale: Setting,
-    /// What the file says about channels.
+    /// The channels in the file.
     pub(crate) asked: PerClass<AskedBounds>,
 }
 
@@ -88,7 +89,7 @@ pub struct PerClass<T> {
 }
 
 impl<T> PerClass<T> {
-    /// That of a class.
+    /// The value of a class.
     pub const fn get(&self, class: Class) -> &T {
         match class {
             Class::Latency => &self.latency,
@@ -96,7 +97,7 @@ impl<T> PerClass<T> {
         }
     }
 
-    /// The same, to change it.
+    /// The value of a class, to change it.
     pub const fn get_mut(&mut self, class: Class) -> &mut T {
         match class {
             Class::Latency => &mut self.latency,
@@ -105,23 +106,23 @@ impl<T> PerClass<T> {
     }
 }
 
-/// How many channels, 1 to [`MOST_CHANNELS`]; least is at most most.
+/// The number of channels, 1 to [`MOST_CHANNELS`]; least is at most most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// So many are kept up.
+    /// The number that is kept up.
     pub least: u16,
     /// No more are made.
     pub most: u16,
 }
 
-/// What a peer's section says of the channels of a class.
+/// The channels of a class in a peer's section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AskedBounds {
     pub least: Option<u16>,
     pub most: Option<u16>,
 }
 
-/// How a channel uses its transport. What is not set is left to the kernel.
+/// How a channel uses its transport. An unset value is left to the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelOptions {
     /// `TCP_CONGESTION`, 1 to 15 bytes.
@@ -139,17 +140,17 @@ pub struct ChannelOptions {
 /// Times of channels and virtual sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// Longest time until a dialled transport connection stands, 10 ms to 5 minutes.
+    /// The longest time until a dialled transport is connected, 10 ms to 5 minutes.
     pub dial: Duration,
     /// Longest time from there to the end of the handshake, 10 ms to 5 minutes.
     pub handshake: Duration,
-    /// Without a frame for so long a channel is taken for dead, 100 ms to 1 hour.
+    /// A channel is dead after this time without a frame, 100 ms to 1 hour.
     pub silence: Duration,
     /// Pause after the first failed attempt to dial, 1 ms to 1 hour; it doubles each time.
     pub retry_least: Duration,
     /// Longest such pause, not less than [`Self::retry_least`], to 1 hour.
     pub retry_most: Duration,
-    /// A peer without a channel for so long has lost its connections (`ETIMEDOUT`), 100 ms to 1 day.
+    /// A peer's connections are lost (`ETIMEDOUT`) after this time without a channel, 100 ms to 1 day.
     pub unreachable: Duration,
     /// Longest time that a program's `connect` waits for the other host, 100 ms to 1 hour.
     pub connect: Duration,
@@ -169,12 +170,12 @@ impl Default for Times {
     }
 }
 
-/// What peers may take of this host.
+/// The limits of peers on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Virtual sockets with one peer, 1 to 1,048,576.
     pub sockets_per_peer: u32,
-    /// Listeners that one peer may announce and be told of, 1 to 4096.
+    /// Listeners that one peer may announce, and that are announced to it, 1 to 4096.
     pub listeners_per_peer: u32,
     /// Transport connections whose handshake is not complete, 1 to 4096.
     pub half_open: u32,
@@ -185,7 +186,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Threads that move bytes between hosts, if a number is said.
+    /// The number of threads that move bytes between hosts, if it is given.
     #[must_use]
     pub fn workers(&self) -> Option<usize> {
         let count = usize::try_from(self.workers).ok()?;
@@ -208,7 +209,7 @@ impl Default for Limits {
     }
 }
 
-/// A key, and a mark by which it is told from others without being shown.
+/// A key, and a mark that identifies it without showing it.
 #[derive(Clone)]
 pub struct SharedKey {
     key: Key,
@@ -217,7 +218,7 @@ pub struct SharedKey {
 
 impl SharedKey {
     pub(crate) fn new(key: Key, contents: &[u8]) -> Self {
-        // Random for each process: says nothing about the key to whoever sees it.
+        // Random for each process: it reveals nothing about the key.
         static MARKS: OnceLock<RandomState> = OnceLock::new();
         let mark = MARKS.get_or_init(RandomState::new).hash_one(contents);
         Self { key, mark }
@@ -255,7 +256,8 @@ impl Configuration {
         self.peers.iter().find(|peer| peer.name == name)
     }
 
-    /// Whose channel comes in from `source`: the peer that has it as an address, else the one whose prefixes hold it.
+    /// The peer of a channel that comes from `source`: the peer that has it as an address, or else one whose prefixes
+    /// contain it.
     #[must_use]
     pub fn peer_from(&self, source: IpAddr) -> Option<&Peer> {
         let source = source.to_canonical();

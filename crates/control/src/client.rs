@@ -20,12 +20,12 @@ const LONGEST_PATH: usize = 107;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody serves there.
+    /// No daemon serves at the path.
     #[error(
         "no daemon serves at {0}; start one with `netchannel daemon` or a program with `netchannel run -- PROGRAM`"
     )]
     NoDaemon(PathBuf),
-    /// Somebody else's daemon, or a place at which it could be.
+    /// The daemon of another user, or a path at which there could be one.
     #[error(
         "the daemon at {0} is not used: {1}; name one of your own or of root's with --socket PATH"
     )]
@@ -40,7 +40,7 @@ pub enum ClientError {
         "the path {0} is too long for a socket: name one of at most 99 bytes with --socket PATH"
     )]
     TooLong(PathBuf),
-    /// It timed out.
+    /// The daemon did not answer in time.
     #[error("the daemon at {0} timed out after {1:?}; it may be stopped or overloaded")]
     Late(PathBuf, Duration),
     /// The connection failed.
@@ -49,7 +49,7 @@ pub enum ClientError {
     /// The answer made no sense.
     #[error("the daemon at {0} answered something else ({1}); it may be of another version")]
     Unintelligible(PathBuf, String),
-    /// It refused.
+    /// The daemon refused.
     #[error("the daemon at {0} refused: {1}")]
     Refused(PathBuf, String),
 }
@@ -57,7 +57,7 @@ pub enum ClientError {
 /// Asks the daemon whose attach socket is `attach`.
 ///
 /// # Errors
-/// When there is none, it does not answer within `patience`, or it refuses.
+/// Where there is no daemon, it does not answer within `patience`, or it refuses.
 pub fn request(
     attach: &Path,
     request: Request,
@@ -89,7 +89,7 @@ pub fn request(
     }
 }
 
-/// Connects where nobody but this user and root can have put a socket, and to nobody else.
+/// Connects to a socket that only this user and root can have created, and to no other.
 fn connect(attach: &Path) -> Result<UnixStream, ClientError> {
     let socket = path::control_socket(attach);
     if socket.as_os_str().len() > LONGEST_PATH {

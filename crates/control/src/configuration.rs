@@ -1,10 +1,10 @@
-//! What is wrong with `netchannel.toml`, and what reading it again changed.
+//! Mistakes in `netchannel.toml`, and the changes of a reload.
 
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that is wrong with a file.
+/// A mistake in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Line, from 1; 0 where it is the file as a whole.
@@ -13,7 +13,7 @@ pub struct Problem {
     pub column: u64,
     /// The key it is about, from the top; empty where it is none.
     pub key: String,
-    /// What is wrong and what to do.
+    /// The mistake and the remedy.
     pub sentence: String,
 }
 
@@ -40,10 +40,10 @@ impl Problem {
 pub struct Reload {
     /// The file.
     pub file: String,
-    /// What is wrong with it; then nothing has changed.
+    /// The mistakes in the file; nothing has changed then.
     pub problems: Vec<Problem>,
-    /// What has changed, a sentence each.
+    /// The changes, a sentence each.
     pub changes: Vec<String>,
-    /// What could not be done as the file says, a sentence each.
+    /// Settings that could not be applied, a sentence each.
     pub warnings: Vec<String>,
 }

@@ -1,18 +1,18 @@
-//! What a daemon shows of other hosts: peers, channels, workers, policies. Counters count from the start of the daemon, or
-//! of the channel; how fast they grow follows from two answers, see [`crate::rates`].
+//! The daemon's view of other hosts: peers, channels, workers, policies. Counters count from the start of the daemon,
+//! or of the channel. Their rates follow from two answers, see [`crate::rates`].
 
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What all commands say where there is nothing to show.
+/// The answer of all commands where there is nothing to show.
 pub const NO_PEERS: &str = "no peers are configured: see netchannel config --help";
 
-/// All of it.
+/// The complete view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hosts {
-    /// The configuration that holds; none where the daemon has none, and then nothing below says anything.
+    /// The configuration file; `None` where the daemon has none, and then the fields below are empty.
     pub configuration: Option<String>,
     /// This host's name.
     pub host: String,
@@ -20,7 +20,7 @@ pub struct Hosts {
     pub host_id: String,
     /// Which start of the daemon this is, in hexadecimal digits; empty while it has none.
     pub epoch: String,
-    /// Where other hosts may dial.
+    /// The addresses at which other hosts may dial.
     pub listen: Vec<String>,
     /// Nanoseconds of the daemon's clock when this was taken.
     pub taken_nanoseconds: u64,
@@ -30,7 +30,7 @@ pub struct Hosts {
     pub channels: Vec<ChannelView>,
     /// Threads of the daemon that move bytes.
     pub workers: Vec<WorkerView>,
-    /// How bytes are scheduled.
+    /// The state of the scheduler.
     pub scheduler: SchedulerView,
     /// Channels that others began and that were not taken, by reason.
     pub refused: Vec<Refused>,
@@ -72,23 +72,23 @@ impl Class {
     }
 }
 
-/// How a peer or a channel is.
+/// The state of a peer or a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// There is none; the reason says why.
+    /// There is no channel; the reason is in another field.
     #[default]
     Down,
-    /// It is being made.
+    /// A channel is being made.
     Opening,
     /// It carries connections.
     Up,
-    /// It finishes what it has and takes nothing new.
+    /// The channel finishes its connections and takes no new ones.
     Draining,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::Down, Self::Opening, Self::Up, Self::Draining];
 
     /// The name shown.
@@ -109,7 +109,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What moved, and in how many pieces.
+/// The number of bytes and of pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
@@ -157,11 +157,11 @@ impl Traffic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChannelCount {
-    /// That carry connections now.
+    /// Channels that are up.
     pub up: u64,
-    /// That there must be.
+    /// The minimum.
     pub least: u64,
-    /// That there may be.
+    /// The maximum.
     pub most: u64,
 }
 
@@ -179,9 +179,9 @@ pub struct Peer {
     pub since_seconds: u64,
     /// Seconds until it is dialled again, where it is not up and not being dialled.
     pub next_try_seconds: Option<u64>,
-    /// Its identity, in hexadecimal digits; empty as long as it has told none.
+    /// Its identity, in hexadecimal digits; empty while it is unknown.
     pub host_id: String,
-    /// Where it is dialled.
+    /// The addresses at which it is dialled.
     pub addresses: Vec<String>,
     /// Addresses whose listeners it may announce.
     pub prefixes: Vec<String>,
@@ -195,7 +195,7 @@ pub struct Peer {
     pub listeners: u64,
     /// Ports of these listeners: connections to them take channels.
     pub ports: Vec<u16>,
-    /// Listeners of this host that it was told of.
+    /// Listeners of this host that were announced to it.
     pub announced: u64,
     /// Connections with it now.
     pub sockets: u64,
@@ -203,7 +203,7 @@ pub struct Peer {
     pub opened: u64,
     /// Connections that it or this host refused, and that went over kernel TCP or failed.
     pub refused: u64,
-    /// What moved on all its channels.
+    /// The traffic of all its channels.
     pub traffic: Traffic,
     /// Times it was dialled.
     pub dials: u64,
@@ -223,15 +223,15 @@ pub struct Peer {
 pub struct ChannelView {
     /// Name of the peer.
     pub peer: String,
-    /// What it carries.
+    /// The class of its traffic.
     pub class: Class,
     /// Its number within the class.
     pub number: u32,
-    /// How it is.
+    /// Its state.
     pub state: State,
     /// Seconds since it came up.
     pub since_seconds: u64,
-    /// What it runs over, such as `tcp`.
+    /// The name of its transport, such as `tcp`.
     pub transport: String,
     /// Own address.
     pub local: String,
@@ -249,13 +249,13 @@ pub struct ChannelView {
     pub unacknowledged_bytes: u64,
     /// Round trip of the transport in microseconds; 0 while not known.
     pub round_trip_microseconds: u64,
-    /// It is held back by its congestion window.
+    /// The congestion window limits it.
     pub congestion_limited: bool,
     /// Congestion control; empty where the transport has none.
     pub congestion_control: String,
     /// Packets that the transport sent again.
     pub retransmissions: u64,
-    /// What moved since it came up.
+    /// Its traffic since it came up.
     pub traffic: Traffic,
 }
 
@@ -263,7 +263,7 @@ pub struct ChannelView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerView {
-    /// Its number; the thread that serves commands and set-up has none.
+    /// Its number; the thread of commands and set-up has none.
     pub number: Option<u32>,
     /// Name of the thread.
     pub name: String,
@@ -299,11 +299,11 @@ pub struct SchedulerView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
-    /// What it decides: `channel`, `order`, `scale`, `placement` or `copy`.
+    /// Its kind: `channel`, `order`, `scale`, `placement` or `copy`.
     pub kind: String,
-    /// As it would stand in the configuration.
+    /// The setting, as in the configuration.
     pub setting: String,
-    /// Whether it was set at run time and is not what the configuration says.
+    /// Whether it was set at run time and differs from the configuration.
     pub set: bool,
 }
 
@@ -315,7 +315,7 @@ pub struct Decision {
     pub seconds_ago: u64,
     /// Name of the peer.
     pub peer: String,
-    /// What was done and why.
+    /// The decision and its reason.
     pub text: String,
 }
 
@@ -325,12 +325,12 @@ pub struct Decision {
 pub struct Refused {
     /// Why.
     pub reason: String,
-    /// How many.
+    /// The number.
     pub count: u64,
 }
 
 impl Hosts {
-    /// A peer by its name; made where nothing was said of it yet.
+    /// A peer by its name, added where it is missing.
     pub fn peer_mut(&mut self, name: &str) -> &mut Peer {
         let found = self.peers.iter().position(|peer| peer.name == name);
         let index = found.unwrap_or_else(|| {
@@ -343,7 +343,7 @@ impl Hosts {
         &mut self.peers[index]
     }
 
-    /// A channel by its name; made where nothing was said of it yet.
+    /// A channel by its name, added where it is missing.
     pub fn channel_mut(&mut self, peer: &str, class: Class, number: u32) -> &mut ChannelView {
         let is_it = |channel: &ChannelView| {
             channel.peer == peer && channel.class == class && channel.number == number
@@ -361,7 +361,7 @@ impl Hosts {
         &mut self.channels[index]
     }
 
-    /// A thread by its name; made where nothing was said of it yet.
+    /// A thread by its name, added where it is missing.
     pub fn worker_mut(&mut self, name: &str) -> &mut WorkerView {
         let found = self.workers.iter().position(|worker| worker.name == name);
         let index = found.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Where the sockets of a daemon lie.
+//! The paths of a daemon's sockets.
 
 use netchannel_trust::{Distrust, in_user_namespace, place};
 use std::ffi::OsString;
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 /// The environment variable that names the attach socket.
 pub const SOCKET_VARIABLE: &str = "NETCHANNEL_SOCKET";
 
-/// Where root's daemon serves unless told otherwise.
+/// The default directory of root's daemon.
 const FOLDER_OF_ROOT: &str = "/run/netchannel";
 
 /// Why no socket path could be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// The network namespace could not be told.
+    /// The network namespace is unknown.
     #[error("cannot tell the network namespace from /proc/self/ns/net ({0}); is /proc mounted?")]
     Namespace(io::Error),
     /// The folder could not be made.
     #[error("cannot make the folder {0} ({1}); name another place with --socket PATH")]
     Directory(PathBuf, io::Error),
-    /// Somebody else could put a socket of theirs there.
+    /// Another user could create a socket there.
     #[error("the folder {0} is not used: {1}; name another place with --socket PATH")]
     Distrusted(PathBuf, Distrust),
 }
@@ -30,18 +30,17 @@ pub enum PathError {
 /// The inode of the network namespace this process is in.
 ///
 /// # Errors
-/// When `/proc` does not tell.
+/// When `/proc` does not show it.
 pub fn network_namespace() -> Result<u64, PathError> {
     std::fs::metadata("/proc/self/ns/net")
         .map(|metadata| metadata.ino())
         .map_err(PathError::Namespace)
 }
 
-/// The attach socket a program or command uses unless told otherwise: `$NETCHANNEL_SOCKET`, else
-/// one per user and network namespace.
+/// The default attach socket of a program or command: `$NETCHANNEL_SOCKET`, else one per user and network namespace.
 ///
 /// # Errors
-/// When the network namespace cannot be told.
+/// When the network namespace is unknown.
 pub fn default_socket() -> Result<PathBuf, PathError> {
     if let Some(path) = variable(SOCKET_VARIABLE) {
         return Ok(path);
@@ -56,7 +55,7 @@ fn default_directory() -> PathBuf {
     if user.is_root() && !in_user_namespace() {
         return PathBuf::from(FOLDER_OF_ROOT);
     }
-    // `su` and `sudo` may leave the variable of whoever called them.
+    // `su` and `sudo` may leave the variable of the calling user.
     let own = |directory: &PathBuf| {
         std::fs::metadata(directory).is_ok_and(|found| found.uid() == user.as_raw())
     };
@@ -87,7 +86,7 @@ pub fn lock_file(attach: &Path) -> PathBuf {
     suffixed(attach, ".lock")
 }
 
-/// Where a daemon in the background logs.
+/// The log file of a daemon in the background.
 #[must_use]
 pub fn log_file(attach: &Path) -> PathBuf {
     suffixed(attach, ".log")
@@ -103,7 +102,7 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 /// so that programs of every user can attach, closed to others otherwise.
 ///
 /// # Errors
-/// When it cannot be made, or somebody else can change what lies there.
+/// When it can not be created, or another user can change files in it.
 pub fn prepare_directory(attach: &Path) -> Result<(), PathError> {
     let directory = match attach.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,4 +1,4 @@
-//! How fast counters grow: from two answers of a daemon.
+//! The rates of counters, from two answers of a daemon.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct Rates {
     pub received_segments: u64,
 }
 
-/// What grew by so much in `span` grows by so much in a second. What has become less began anew.
+/// The increase per second of a counter that increased during `span`. A counter that decreased has started again.
 #[must_use]
 pub fn per_second(before: u64, after: u64, span: Duration) -> u64 {
     let grown = u128::from(after.checked_sub(before).unwrap_or(after));
@@ -28,7 +28,7 @@ pub fn per_second(before: u64, after: u64, span: Duration) -> u64 {
 }
 
 fn of_traffic(before: Option<&Traffic>, after: &Traffic, span: Duration) -> Rates {
-    // What was not there before says nothing about how fast it is now.
+    // A missing first value gives no rate.
     let Some(before) = before else {
         return Rates::default();
     };
@@ -50,7 +50,7 @@ pub const fn span(before: &Hosts, after: &Hosts) -> Duration {
     Duration::from_nanos(nanoseconds)
 }
 
-/// How fast a peer is, by its name.
+/// The rates of a peer, by its name.
 #[must_use]
 pub fn of_peer(before: &Hosts, after: &Hosts, name: &str) -> Rates {
     let find = |hosts: &'_ Hosts| {
@@ -65,12 +65,12 @@ pub fn of_peer(before: &Hosts, after: &Hosts, name: &str) -> Rates {
     of_traffic(find(before).as_ref(), &now, span(before, after))
 }
 
-/// How fast a channel of `after` is.
+/// The rates of a channel of `after`.
 #[must_use]
 pub fn of_channel(before: &Hosts, after: &Hosts, channel: &ChannelView) -> Rates {
     let same = |one: &&ChannelView| {
         (&one.peer, one.class, one.number) == (&channel.peer, channel.class, channel.number)
-            // One that was made anew in between began at zero.
+            // A channel that was made again in between has started at zero.
             && one.since_seconds <= channel.since_seconds
     };
     let old = before.channels.iter().find(same).map(|one| one.traffic);

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// Longest request line a daemon reads.
 pub const LONGEST_REQUEST: usize = 4096;
 
-/// What a command asks.
+/// The requests of commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Who serves there, with which layout.
+    /// Asks for the daemon's identity and layout.
     Hello,
     /// The status of the daemon.
     Status,
@@ -24,13 +24,13 @@ pub enum Request {
     Tenants,
     /// Read the configuration again.
     Reload,
-    /// Use this policy in the place of the one of its kind; none to be told which there are.
+    /// Use this policy in the place of the one of its kind; `None` asks for the present policies.
     SetScheduler(Option<String>),
     /// End cleanly.
     Shutdown,
 }
 
-/// What a daemon answers.
+/// The answers of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
@@ -54,7 +54,7 @@ pub enum Response {
     Error(String),
 }
 
-/// Who serves at a path.
+/// The identity of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the program `netchannel`.
@@ -76,7 +76,7 @@ pub struct Status {
     pub process: u32,
     /// Hash of the layouts it serves.
     pub layout: u64,
-    /// Where it serves.
+    /// The path of its attach socket.
     pub socket: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
@@ -93,18 +93,18 @@ pub struct Status {
     /// Connections parked for another process.
     #[serde(rename = "parked_connections", alias = "deposits")]
     pub deposits: u64,
-    /// What programs did wrong since the start.
+    /// Faults of programs since the start.
     pub faults: u64,
     /// Bytes of memory that regions and links really occupy.
     pub memory_bytes: u64,
     /// Descriptors the daemon may open.
     pub descriptor_limit: u64,
-    /// What each user has, and how much he may have.
+    /// The resources of each user, and the bounds.
     #[serde(default)]
     pub users: Vec<User>,
 }
 
-/// How much of something is used, and how much may be.
+/// The used amount of a resource, and its bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// Used now.
@@ -113,7 +113,7 @@ pub struct Share {
     pub bound: u64,
 }
 
-/// What the programs of one user have, and how much they may have.
+/// The resources of the programs of one user, and the bounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     /// The user.
@@ -172,12 +172,12 @@ pub struct Program {
     pub memory_bytes: u64,
 }
 
-/// How often sockets fell back for one reason.
+/// The number of sockets that fell back for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fallback {
     /// The reason's name.
     pub reason: String,
-    /// How often.
+    /// The number.
     pub count: u64,
 }
 
@@ -216,7 +216,7 @@ impl Path {
 pub struct Sockets {
     /// In no particular order.
     pub list: Vec<Socket>,
-    /// Whether there were too many: then some of the user's who has most of them are left out.
+    /// Whether there were too many: some sockets of the user with the most are left out.
     pub cut: bool,
 }
 
@@ -257,11 +257,11 @@ pub struct Socket {
     pub received: u64,
     /// Connections offered to a listener that it has not taken yet.
     pub pending: u64,
-    /// What the program says of its class: `latency` or `throughput`, `-` where it says nothing. With another host: the class as
-    /// which it is served.
+    /// The class that the program has declared: `latency` or `throughput`, `-` where it has not. With another host: the
+    /// class in which it is served.
     pub class: String,
-    /// By what it says so: `SO_APP_TYPE`, `SO_PRIORITY`, `DSCP` or `run`; `-` where it says nothing. With another host also `peer` (the
-    /// program there has said it), `observed` (by its traffic), or `default`.
+    /// The source of the class: `SO_APP_TYPE`, `SO_PRIORITY`, `DSCP` or `run`; `-` where there is none. With another
+    /// host also `peer` (the program there has declared it), `observed` (by its traffic), or `default`.
     pub class_source: String,
     /// The daemon's number of the link, 0 where there is none.
     pub link: u64,

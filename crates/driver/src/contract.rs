@@ -1,5 +1,5 @@
-//! The contract of a transport as tests: what every [`Transport`] must do, whoever wrote it. Only for
-//! tests; what is not as it should be panics, and says what.
+//! The contract of a transport as tests: the requirements for every [`Transport`]. Only for tests: a violation panics
+//! with a message.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use crate::{Acceptor, Channel, Dequeued, Options, Room, Run, Status, Transport};
 /// Longest wait for anything.
 const PATIENCE_MS: i32 = 10_000;
 
-/// Checks a transport, whose channels go from `at` to `at`. `nobody` is a place where nobody listens.
+/// Checks a transport whose channels go from `at` to `at`. `nobody` is an address without a listener.
 ///
 /// # Panics
-/// Where it does not keep the contract.
+/// Where the transport violates the contract.
 pub fn check(transport: &dyn Transport, at: SocketAddr, nobody: SocketAddr) {
     assert!(!transport.name().is_empty());
     nothing_waits_at_first(transport, at);
@@ -25,7 +25,7 @@ pub fn check(transport: &dyn Transport, at: SocketAddr, nobody: SocketAddr) {
     tuning_does_no_harm(transport, at);
 }
 
-/// A channel over `transport`: who dialled first.
+/// A channel over `transport`: the dialling end comes first.
 ///
 /// # Panics
 /// Where none can be made.
@@ -106,7 +106,7 @@ fn a_full_transport_takes_no_more_and_loses_nothing(transport: &dyn Transport, a
         .collect();
     let byte = |place: usize| block[place % block.len()];
     let mut sent = 0;
-    // Until it is full, and stays full.
+    // Until the transport is full, and stays full.
     for _ in 0..50 {
         loop {
             let start = sent % block.len();
@@ -203,7 +203,7 @@ fn tuning_does_no_harm(transport: &dyn Transport, at: SocketAddr) {
     assert_eq!(read_to_end(&mut *other).unwrap(), b"words");
 }
 
-/// Sends all of it, which must fit.
+/// Sends all bytes, which must fit.
 fn send(channel: &mut dyn Channel, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let taken = channel.enqueue(&[Run::from(bytes)]).unwrap();

@@ -33,68 +33,68 @@ pub trait Transport: Send + Sync {
     /// Its name in the configuration.
     fn name(&self) -> &'static str;
 
-    /// Begins a channel and does not wait for it: until the other host has answered, the channel takes
-    /// nothing and gives nothing. An attempt that fails is told by `enqueue` and `dequeue`.
+    /// Begins a channel without waiting for it. Until the other host has answered, the channel takes and gives no
+    /// bytes. A failed attempt is reported by `enqueue` and `dequeue`.
     ///
     /// # Errors
-    /// What keeps it from being begun.
+    /// Where it can not be begun.
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Box<dyn Channel>>;
 
-    /// Takes channels that other hosts begin. Port 0 is any: [`Acceptor::address`] tells which.
+    /// Accepts channels that other hosts begin. Port 0 means any port: [`Acceptor::address`] has the actual one.
     ///
     /// # Errors
-    /// What keeps it from listening.
+    /// Where it can not listen.
     fn listen(&self, at: SocketAddr, options: &Options) -> io::Result<Box<dyn Acceptor>>;
 }
 
-/// Where channels of other hosts come in.
+/// A listening socket for channels of other hosts.
 pub trait Acceptor: Send {
     /// Becomes readable when a channel waits.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Where it listens.
+    /// The address at which it listens.
     fn address(&self) -> SocketAddr;
 
-    /// The next channel, and where it comes from; none where none waits. By that address the daemon finds
-    /// the peer, and so the key.
+    /// The next channel and the address of its other end; `None` where no channel waits. By that address the daemon
+    /// finds the peer, and so the key.
     ///
     /// # Errors
-    /// When one waits and cannot be taken: descriptors or memory are used up. It waits on, so the
-    /// descriptor stays readable.
+    /// When a channel waits and can not be accepted because descriptors or memory are exhausted. It goes on waiting, so
+    /// the descriptor stays readable.
     fn accept(&mut self) -> io::Result<Option<(Box<dyn Channel>, SocketAddr)>>;
 }
 
-/// One connection to another host, which carries bytes in order, both ways. Dropped, it is destroyed:
-/// what the transport has taken may still arrive.
+/// One connection to another host, which carries bytes in order in both directions. When it is dropped, it is
+/// destroyed: bytes that the transport has taken may still arrive.
 ///
 /// No method waits. A channel has one user at a time and may go to another thread.
 ///
-/// **Sleeping.** Who gets [`Dequeued::Waits`], or fewer bytes than there was room for, may sleep until the
-/// descriptor is readable; who gets a short `enqueue`, or false from `flush`, until it is writable. Nobody else may sleep: the transport
-/// can hold bytes of which the descriptor knows nothing. On an error or the end the descriptor
-/// is readable, and so are errors told by both methods. An error is final.
+/// **Sleeping.** A caller that gets [`Dequeued::Waits`], or fewer bytes than it had room for, may sleep until the
+/// descriptor is readable. A caller that gets a short `enqueue`, or false from `flush`, may sleep until it is writable.
+/// No other caller may sleep, since the transport can hold bytes that the descriptor does not report. On an error or
+/// the end the descriptor is readable; errors are reported by both methods. An error is final.
 pub trait Channel: Send {
-    /// Readable and writable as said above; the same one for the channel's life. Level-triggered, as
-    /// epoll sees a socket.
+    /// Readable and writable as described above. It stays the same for the channel's life. It is level-triggered, like
+    /// a socket in epoll.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Gives bytes to the transport, in one call where it can. Returns how many it took, from the front;
-    /// fewer than there are (also 0) means that it has no room. The bytes are copied, or kept within the
-    /// transport: afterwards the runs may change.
+    /// Gives bytes to the transport, in one call where it can. Returns how many it took, from the front; fewer than
+    /// given (also 0) means that it has no room. The bytes are copied, or kept within the transport: the runs may
+    /// change afterwards.
     ///
     /// # Errors
     /// The channel is lost.
     fn enqueue(&mut self, runs: &[Run<'_>]) -> io::Result<usize>;
 
-    /// Takes bytes from the transport into the rooms, from the front, in one call where it can. There
-    /// must be room for one byte at least.
+    /// Reads bytes from the transport into the rooms, from the front, in one call where it can. There must be room for
+    /// at least one byte.
     ///
     /// # Errors
     /// The channel is lost.
     fn dequeue(&mut self, rooms: &[Room<'_>]) -> io::Result<Dequeued>;
 
-    /// Hands on what the transport still keeps of what it took. False where the network has no room.
-    /// For transports that take bytes and keep them; a socket of the kernel does not.
+    /// Passes on bytes that the transport still keeps. False where the network has no room. This is for transports that
+    /// take bytes and keep them; a kernel socket does not.
     ///
     /// # Errors
     /// The channel is lost.
@@ -102,63 +102,63 @@ pub trait Channel: Send {
         Ok(true)
     }
 
-    /// How the transport is doing. Costs a few system calls: for decisions, not for every segment.
+    /// The status of the transport. It costs a few system calls: it is for decisions, not for every segment.
     fn status(&mut self) -> Status;
 
-    /// Changes what can be changed of a channel that exists: an accepted one learns from its first frame
-    /// what it is for. What the system does not permit is left as it is.
+    /// Changes the options of an existing channel: an accepted channel learns its purpose only from its first frame. A
+    /// setting that the system does not permit stays as it is.
     fn tune(&mut self, options: &Options);
 
-    /// Its own address and that of the other host, where it has any.
+    /// The addresses of this host and of the other host, where the transport has any.
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
 
-    /// Ends both directions now. The peer sees an end or an error, behind what was sent; `enqueue` here
-    /// fails. For a channel that another thread may still be using the descriptor of.
+    /// Ends both directions now. The peer sees an end or an error, after the bytes that were sent; `enqueue` fails from
+    /// now on. This is for a channel whose descriptor another thread may still be using.
     fn shut_down(&mut self);
 }
 
-/// What came.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dequeued {
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Bytes(usize),
-    /// Nothing yet.
+    /// No bytes for now.
     Waits,
     /// The other host sends no more.
     End,
 }
 
-/// How a transport is doing. What it does not know is zero.
+/// The status of a transport. Unknown values are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Bytes taken that the other host's transport has not acknowledged.
     pub unacknowledged: u64,
-    /// Of these, bytes that were not sent yet.
+    /// The part of these bytes that was not sent yet.
     pub unsent: u64,
-    /// Bytes that came and were not dequeued.
+    /// Received bytes that were not dequeued.
     pub unread: u64,
     /// Round trip time, smoothed.
     pub round_trip: Duration,
-    /// The shortest round trip of late: that of the network, without what waits in queues. Zero while not known.
+    /// The shortest recent round trip time: that of the network, without queues. Zero while not known.
     pub least_round_trip: Duration,
-    /// Bytes wait, and the congestion window holds them back: not the peer, and not the sender.
+    /// The congestion window limits waiting bytes, rather than the peer or the sender.
     pub congestion_limited: bool,
-    /// What was sent was not acknowledged in time, and goes again: nothing new was acknowledged since.
+    /// The transport retransmits: bytes were not acknowledged in time, and none were acknowledged since.
     pub repeats: bool,
-    /// Packets sent again, since the beginning.
+    /// The number of retransmitted packets since the beginning.
     pub retransmissions: u64,
-    /// The largest packet that gets to the other host, headers of IP included.
+    /// The largest packet on the path, including the IP header.
     pub packet: u32,
-    /// Bytes per second, as last measured by the transport.
+    /// The last measured rate of the transport in bytes per second.
     pub delivery_rate: u64,
 }
 
-/// How a transport is made that needs nothing to be told.
+/// A constructor of a transport without parameters.
 pub type Make = fn() -> Box<dyn Transport>;
 
-/// The transports of this crate: what `name` of `[transport]` in the configuration may say. The first is the default.
+/// The transports of this crate, by their `name` in `[transport]` of the configuration. The first is the default.
 pub static TRANSPORTS: &[(&str, Make)] = &[("tcp", || Box::new(Tcp))];
 
 /// A transport by its name in the configuration.

@@ -1,4 +1,4 @@
-//! What a NetChannel daemon on each of the two hosts is to be told of the other: `netchannel.toml`, and the key that both have.
+//! The configuration of the daemon on each of the two hosts: `netchannel.toml`, and the common key.
 
 use crate::Host;
 use std::ffi::OsString;
@@ -10,17 +10,17 @@ use std::process::Command;
 
 /// Bytes of the key.
 const KEY: usize = 32;
-/// Where daemons listen in a setup of number 0.
+/// The port of daemons in a setup of number 0.
 const PORT: u16 = 7117;
 /// The command line was not understood.
 const USAGE: i32 = 2;
 
-/// What a daemon is to know of the other host.
+/// What a daemon must know of the other host.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Configuration<'a> {
     /// Which pair of daemons; each has a port of its own.
     pub setup: u16,
-    /// Channels for throughput, exactly so many; none: as the daemon sees fit.
+    /// The number of channels for throughput; `None` leaves it to the daemon.
     pub channels: Option<u16>,
     /// TCP's congestion control of channels; none: the kernel's own.
     pub congestion_control: Option<&'a str>,
@@ -86,10 +86,10 @@ key-file = \"hosts.key\"
     }
 }
 
-/// Writes a new key into both folders, for nobody else to read.
+/// Writes a new key into both directories, readable only for the user.
 ///
 /// # Errors
-/// If there are no random numbers, or a file cannot be written.
+/// If there are no random numbers, or a file can not be written.
 pub fn write_key(folders: [&Path; 2]) -> io::Result<()> {
     let mut key = [0; KEY];
     fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
@@ -106,7 +106,7 @@ pub fn write_key(folders: [&Path; 2]) -> io::Result<()> {
 /// The words with which `netchannel daemon` takes a configuration; none, where it knows no other hosts.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The mistake in the file.
 pub fn daemon_arguments(netchannel: &Path, file: &Path) -> Result<Vec<OsString>, String> {
     let output = Command::new(netchannel)
         .args(["config", "check"])

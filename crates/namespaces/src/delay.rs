@@ -1,7 +1,7 @@
 //! Delay of packets: what comes in at a host's device waits in a queue of the kernel (NFQUEUE) until its time has come.
 //!
-//! The kernel keeps the packets, and tells of each that it is there; who delays says up to which they may go on. Rules and queue are of
-//! the host's namespace and end with it, however this process ends.
+//! The kernel keeps the packets and reports each one. A thread of this process releases them, up to a number. Rules and
+//! queue belong to the host's namespace and end with it, however this process ends.
 //!
 //! ```text
 //!   veth0 --> rule: "queue" --> the kernel's list of packets --> TCP, UDP
@@ -33,7 +33,7 @@ const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 const LOCAL_IN: u32 = 1;
 const BYPASS: u16 = 1;
-/// Those of linux/netfilter/nfnetlink_queue.h.
+/// Constants of linux/netfilter/nfnetlink_queue.h.
 const PACKET: u16 = 3 << 8;
 const CONFIGURE: u16 = 3 << 8 | 2;
 const VERDICTS: u16 = 3 << 8 | 3;
@@ -42,14 +42,14 @@ const METADATA: u8 = 1;
 const FAIL_OPEN: u32 = 1;
 const WHOLE_SEGMENTS: u32 = 4;
 const ACCEPT: u32 = 1;
-/// Of linux/netlink.h: what finds no room is not told by an error.
+/// Of linux/netlink.h: packets without room cause no error.
 const NO_ENOBUFS: libc::c_int = 5;
 
 const TABLE: &str = "delay";
 const CHAIN: &str = "in";
-/// So many packets may wait.
+/// The number of packets that may wait.
 const ROOM: u32 = 1 << 20;
-/// Bytes for what the kernel tells of them.
+/// The size of the buffer for the kernel's reports.
 const TOLD: libc::c_int = 64 << 20;
 
 /// Packets are delayed as long as this value lives.
@@ -72,7 +72,7 @@ pub fn delay(time: Duration, processors: Processors) -> io::Result<Delay> {
     })?;
     let (stopped, stop) = std::io::pipe()?;
     let thread = Builder::new().name("delay".to_owned()).spawn(move || {
-        // Who delays is to run when a packet is due: where it may not come first, packets are a little later.
+        // The thread must run when a packet is due. Where it can not get priority, packets are a little later.
         let _ = processors.keep();
         come_first();
         let _ = carry(&queue, time, &stopped.into());
@@ -85,7 +85,7 @@ pub fn delay(time: Duration, processors: Processors) -> io::Result<Delay> {
 }
 
 impl Delay {
-    /// Whether packets are still delayed: if not, who delays them has failed.
+    /// Whether packets are still delayed. If not, the thread has failed.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.thread
@@ -96,12 +96,12 @@ impl Delay {
 
 impl Drop for Delay {
     fn drop(&mut self) {
-        // The queue ends first, empty: some kernels complain of packets whose rules are gone.
+        // The queue ends first, while it is empty: some kernels complain about packets whose rules were removed.
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // What fails ends with the namespace.
+        // Rules that remain after an error end with the namespace.
         for family in families() {
             let deletion = in_table(DELETE_TABLE, 0, family).text(1, TABLE);
             let _ = batch(&self.rules, [deletion]);
@@ -109,7 +109,7 @@ impl Drop for Delay {
     }
 }
 
-/// A queue that tells of packets without their bytes, and takes segments whole.
+/// A queue that reports packets without their bytes, and takes segments whole.
 fn queue() -> io::Result<Filter> {
     let queue = Filter::open()?;
     let bind = [BIND, 0, 0, 0];
@@ -130,7 +130,7 @@ fn queue() -> io::Result<Filter> {
     Ok(queue)
 }
 
-/// Those that this kernel has.
+/// The families of this kernel.
 fn families() -> impl Iterator<Item = i32> {
     let has_v6 = Path::new("/proc/net/if_inet6").exists();
     [libc::AF_INET]
@@ -142,7 +142,7 @@ fn in_table(kind: u16, flags: u16, family: i32) -> Message {
     Message::asked(kind, flags, u8::try_from(family).unwrap_or(0), 0)
 }
 
-/// All of them, or none.
+/// Executes all messages, or none.
 fn batch<const COUNT: usize>(filter: &Filter, messages: [Message; COUNT]) -> io::Result<()> {
     let begin = Message::new(BEGIN, 0, 0, FILTER);
     let end = Message::new(END, 0, 0, FILTER);
@@ -150,7 +150,7 @@ fn batch<const COUNT: usize>(filter: &Filter, messages: [Message; COUNT]) -> io:
     filter.answers(COUNT)
 }
 
-/// Rules by which what comes in at the device goes into the queue.
+/// Rules that put incoming packets of the device into the queue.
 fn install(filter: &Filter, into_queue: fn(&mut Vec<u8>)) -> io::Result<()> {
     let device = device()?.to_ne_bytes();
     for family in families() {
@@ -194,7 +194,7 @@ fn expression(rule: &mut Vec<u8>, name: &str, data: impl FnOnce(&mut Vec<u8>)) {
     });
 }
 
-/// Queue 0 of one queue, by the filter's own expression; what comes while nobody has the queue passes.
+/// Queue 0 by the filter's own expression. Packets pass while no process reads the queue.
 fn queue_expression(rule: &mut Vec<u8>) {
     expression(rule, "queue", |data| {
         for (kind, value) in [(1, 0_u16), (2, 1), (3, BYPASS)] {
@@ -250,7 +250,7 @@ fn carry(queue: &Filter, time: Duration, stopped: &OwnedFd) -> io::Result<()> {
                     waiting.push_back((due, number));
                 }
             };
-            // Until none is left, or the next one would be told an older time than it came at.
+            // Until none is left, or the next packet would get an older time than its own.
             let mut taken = 0;
             while taken < 64
                 && queue

@@ -19,7 +19,7 @@ pub const SECOND: &str = "veth1";
 /// Bytes to which the kernel's TCP may let a socket's buffer grow in these hosts, in either direction.
 pub const BUFFER: usize = 4 << 20;
 
-/// What the devices do for TCP.
+/// The offloads of the devices for TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offload {
     /// As a veth comes: segments of up to 64 KiB pass as one.
@@ -84,14 +84,14 @@ pub fn packets(host: &Host, bytes: u16, segments: u16) -> Result<(), Error> {
     )
 }
 
-/// A setting that is there if IPv6 is.
+/// This setting exists if IPv6 does.
 const KEEP_ADDRESSES: &str = "ipv6/conf/default/keep_addr_on_down";
 
 fn has_ipv6(host: &Host) -> bool {
     host.setting(KEEP_ADDRESSES).is_ok()
 }
 
-/// What `ip` is to do for one host. Both hosts' addresses are on the cable, so that no routes are needed.
+/// The commands to `ip` for one host. Both hosts' addresses are on the cable, so that no routes are needed.
 fn addresses(host: &Host) -> String {
     let ipv6 = has_ipv6(host);
     let mut text = String::from("link set lo up\n");
@@ -122,7 +122,7 @@ pub fn congestion_control(host: &Host, name: &str) -> Result<(), Error> {
     ip(host, &text)
 }
 
-/// What a host receives it acknowledges at once, from itself and over the cable.
+/// Makes a host acknowledge received bytes at once, from itself and over the cable.
 pub fn acknowledge_at_once(host: &Host) -> Result<(), Error> {
     let (v4, network) = (host.v4(0), Ipv4Addr::new(10, 77, 0, 0));
     let mut text = String::new();
@@ -141,7 +141,7 @@ pub fn acknowledge_at_once(host: &Host) -> Result<(), Error> {
         "route replace {network}/16 dev {DEVICE} proto kernel scope link src {v4} quickack 1"
     );
     if has_ipv6(host) {
-        // Those of the kernel's own cannot be changed.
+        // Routes of the kernel itself can not be changed.
         let own = (0..ADDRESSES).map(|index| (host.v6(index), DEVICE));
         for (address, device) in own.chain([(Ipv6Addr::LOCALHOST, "lo")]) {
             let own = format!("route del local {address} dev {device} table local\n");
@@ -171,7 +171,7 @@ fn once_there(change: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// What is for addresses that no host has goes over the cable, and comes to nothing there.
+/// Routes all other addresses over the cable, where packets to them are lost.
 pub fn lead_nowhere(host: &Host, other: &Host) -> Result<(), Error> {
     let via = other.v4(0);
     ip(host, &format!("route add default via {via} dev {DEVICE}\n"))
@@ -211,7 +211,7 @@ pub fn ip(host: &Host, lines: &str) -> Result<(), Error> {
         .spawn()
         .map_err(failed)?;
     if let Some(mut input) = child.stdin.take() {
-        // What it does not read it complains about.
+        // An error is reported by the command that does not read.
         let _ = input.write_all(lines.as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;

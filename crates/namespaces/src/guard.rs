@@ -1,4 +1,5 @@
-//! The guard: a process that outlives the maker of the hosts for a moment, to end who still lives in them.
+//! The guard: a process that lives a moment longer than the maker of the hosts, and ends all processes that still live
+//! in them.
 
 use crate::namespace::Namespace;
 use std::fs::{self, File};
@@ -8,7 +9,7 @@ use std::process;
 use std::thread;
 use std::time::Duration;
 
-/// Looks for inhabitants before it gives up on one that cannot be killed.
+/// How often to search for inhabitants before giving up on one that can not be killed.
 const LOOKS: u32 = 500;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -17,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Guard {
     process: libc::pid_t,
-    /// Nobody writes to it. That it ends is the sign.
+    /// Nothing is written to it: its end is the signal.
     pipe: Option<OwnedFd>,
 }
 
@@ -77,7 +78,7 @@ fn watch(reader: OwnedFd, held: &[OwnedFd; 2], inodes: [u64; 2]) -> ! {
         // SAFETY: no handler is installed.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // Whoever reads the maker's output must not wait for us.
+    // A reader of the maker's output must not wait for this process.
     close_others(&[reader.as_raw_fd(), held[0].as_raw_fd(), held[1].as_raw_fd()]);
     let mut pipe = File::from(reader);
     while !matches!(pipe.read(&mut [0; 1]), Ok(0)) {}
@@ -104,7 +105,7 @@ fn close_range(first: libc::c_uint, last: libc::c_uint) {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 
-/// Kills until nobody is left.
+/// Kills processes until none is left.
 fn end_inhabitants(inodes: [u64; 2]) {
     let homes = inodes.map(|inode| format!("net:[{inode}]"));
     for _ in 0..LOOKS {
@@ -138,7 +139,7 @@ fn lives_in(process: libc::pid_t, homes: &[String; 2]) -> bool {
     home.is_ok_and(|home| homes.iter().any(|known| home.as_os_str() == known.as_str()))
 }
 
-/// Kills it if it is still the one that lives there.
+/// Kills a process if it is still the one that lives there.
 fn kill(process: libc::pid_t, homes: &[String; 2]) {
     // SAFETY: takes integers.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };

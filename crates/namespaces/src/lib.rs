@@ -1,11 +1,12 @@
 //! Two hosts on one machine: network namespaces joined by a veth pair, for experiments and tests.
 //!
-//! It makes them, gives their ends addresses and each host processors of its own, starts programs in either, pulls the cable and
-//! puts it in again, and sets what the devices and TCP do. The namespaces have no name: the kernel keeps them as long as somebody holds them open
-//! or lives in them, and a guard process ends whoever lives in them as soon as their maker is gone, however it went. So
-//! nothing is left behind, and any number of them can be in use at a time.
+//! The crate makes them, gives addresses to their ends and processors to each host, starts programs in either, pulls
+//! the cable and reconnects it, and sets options of the devices and of TCP. The namespaces have no name: the kernel
+//! keeps them as long as a process holds them open or lives in them. A guard process ends all processes that live in
+//! them as soon as their maker has ended, in whatever way. So nothing is left behind, and any number of them can be in
+//! use at a time.
 //!
-//! It never touches the machine's own network, and of NetChannel it knows only how a daemon is told of another host.
+//! It never touches the machine's own network. Of NetChannel it only knows how a daemon is configured for another host.
 //!
 //! ```text
 //!   maker --- Hosts --+-- Host a  10.77.1.1  veth0 ======== veth0  10.77.2.1  Host b
@@ -46,7 +47,7 @@ use std::time::Duration;
 /// Addresses of each family that a host has: the first, and others for whom one has not ports enough.
 pub const ADDRESSES: u8 = 8;
 
-/// Why there are no two hosts.
+/// Why the two hosts can not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system does not let us make namespaces.
@@ -61,7 +62,7 @@ pub enum Error {
     /// The devices could not be set up.
     #[error("the two hosts cannot be joined: {0}")]
     Devices(String),
-    /// The kernel does not tell which processors there are.
+    /// The kernel does not show the available processors.
     #[error("the processors of this machine cannot be divided: {0}")]
     Processors(#[source] io::Error),
     /// The guard could not be started.
@@ -72,7 +73,7 @@ pub enum Error {
 /// Two hosts and the cable between them. They end with this value.
 #[derive(Debug)]
 pub struct Hosts {
-    // First: it ends what lives there while the namespaces are still held.
+    // Dropped first: it ends the inhabitants while the namespaces are still held.
     _guard: Guard,
     /// One.
     pub a: Host,
@@ -133,7 +134,8 @@ impl Hosts {
         device::congestion_control(&self.b, name)
     }
 
-    /// No acknowledgement is put off any more, within a host or between the two: what Nagle's algorithm holds back goes on at once.
+    /// Acknowledgements are not delayed any more, within a host or between the two: bytes that Nagle's algorithm holds
+    /// back are sent at once.
     ///
     /// # Errors
     /// If `ip` fails.
@@ -142,7 +144,7 @@ impl Hosts {
         device::acknowledge_at_once(&self.b)
     }
 
-    /// Who connects to an address that neither host has waits, as for a host that does not answer.
+    /// A connect to an address that neither host has waits, as for a host that does not answer.
     ///
     /// # Errors
     /// If `ip` fails.
@@ -259,13 +261,13 @@ impl Host {
         )
     }
 
-    /// What all its IPv4 addresses, and none of the other host, begin with: the first of 256.
+    /// The first of 256 addresses that contain all its IPv4 addresses, and none of the other host.
     #[must_use]
     pub fn network_v4(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, self.number, 0)
     }
 
-    /// What all its IPv6 addresses, and none of the other host, begin with: 64 bits.
+    /// The 64 bits that all its IPv6 addresses begin with, and none of the other host's.
     #[must_use]
     pub fn network_v6(&self) -> Ipv6Addr {
         Ipv6Addr::new(0xfd77, u16::from(self.number), 0, 0, 0, 0, 0, 0)
@@ -277,7 +279,7 @@ impl Host {
         IpAddr::V4(self.v4(0))
     }
 
-    /// Its processors as the kernel writes them.
+    /// Its processors in the kernel's notation.
     fn mask(&self) -> String {
         self.processors.mask()
     }
@@ -323,7 +325,7 @@ impl Host {
     /// A setting below `/proc/sys/net` of this host, such as `ipv4/tcp_congestion_control`.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If there is no setting of that name.
     pub fn setting(&self, name: &str) -> io::Result<String> {
         let text = self.within(|| fs::read_to_string(format!("/proc/sys/net/{name}")))??;
         Ok(text.trim().to_owned())
@@ -337,7 +339,7 @@ impl Host {
         self.within(|| fs::write(format!("/proc/sys/net/{name}"), value))?
     }
 
-    /// Where others find the namespace, as long as this process holds it: `nsenter --net=PATH`.
+    /// The path of the namespace for other processes, as long as this process holds it: `nsenter --net=PATH`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         let descriptor = self.namespace.as_raw_fd();
@@ -347,7 +349,7 @@ impl Host {
     /// The namespace's inode, by which `/proc/PID/ns/net` names it.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not show it.
     pub fn inode(&self) -> io::Result<u64> {
         self.namespace.inode()
     }

@@ -44,12 +44,12 @@ impl Namespace {
         })?
     }
 
-    /// What `/proc/PID/ns/net` of those who live in it names.
+    /// The inode that `/proc/PID/ns/net` of its inhabitants shows.
     pub fn inode(&self) -> io::Result<u64> {
         Ok(self.descriptor.metadata()?.ino())
     }
 
-    /// The same namespace, for a process that does without this value.
+    /// Another descriptor of the same namespace, which outlives this value.
     pub fn try_clone(&self) -> io::Result<OwnedFd> {
         Ok(self.descriptor.try_clone()?.into())
     }

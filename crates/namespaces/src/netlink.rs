@@ -17,7 +17,8 @@ const FAMILY: usize = 4;
 pub struct Message(Vec<u8>);
 
 impl Message {
-    /// One of a kind, with flags beside that of every request; `number` is what the kind takes it for: a queue, or a part of the filter.
+    /// A message of a kind, with flags besides those of every request. The kind determines the meaning of `number`: a
+    /// queue, or a part of the filter.
     pub fn new(kind: u16, flags: u16, family: u8, number: u16) -> Self {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend(0_u32.to_ne_bytes());
@@ -29,7 +30,7 @@ impl Message {
         Message(bytes)
     }
 
-    /// One that is to be answered, if only by success.
+    /// A message that the kernel must acknowledge.
     pub fn asked(kind: u16, flags: u16, family: u8, number: u16) -> Self {
         Message::new(kind, flags | ACKNOWLEDGE, family, number)
     }
@@ -89,7 +90,7 @@ pub fn text(bytes: &mut Vec<u8>, kind: u16, value: &str) {
     });
 }
 
-/// A message of the packet filter as it came: its kind, the error it tells, its attributes.
+/// A received message of the packet filter: its kind, its error, its attributes.
 pub struct Received<'a> {
     /// Its kind.
     pub kind: u16,
@@ -143,7 +144,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Waits until so many messages are answered.
+    /// Waits until this many messages are acknowledged.
     pub fn answers(&self, count: usize) -> io::Result<()> {
         let mut buffer = vec![0; 16 << 10];
         let mut left = count;
@@ -162,7 +163,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Takes what comes next, and tells each message of it.
+    /// Receives a datagram, and passes each of its messages to the caller.
     pub fn receive(
         &self,
         buffer: &mut [u8],

@@ -1,4 +1,4 @@
-//! Which processors a host has: two hosts never share one, unless that is asked for or there is only one.
+//! The processors of a host: two hosts never share one, unless that is requested or there is only one.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// How the processors of this machine are divided among the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cores {
-    /// Each host has a half of its own, and what it receives is processed there.
+    /// Each host has a half of its own, which also processes what it receives.
     #[default]
     Own,
     /// Both have all.
@@ -20,7 +20,7 @@ pub enum Cores {
 pub struct Processors(Arc<[usize]>);
 
 impl Processors {
-    /// Those of both hosts.
+    /// The processors of both hosts.
     pub fn divide(cores: Cores) -> io::Result<[Self; 2]> {
         let usable = usable()?;
         if cores == Cores::Shared || usable.len() < 2 {

@@ -1,4 +1,4 @@
-//! The right to make network namespaces, for who is not root.
+//! The right to make network namespaces, for users other than root.
 
 use crate::Error;
 use crate::namespace::{Namespace, unshare};
@@ -7,11 +7,12 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// How often the user namespace is tried while a thread that has ended is still being cleared away.
+/// How often the user namespace is tried while an ended thread is being cleaned up.
 const ATTEMPTS: u32 = 200;
 
-/// Sees to it that this process may make network namespaces. If it is not root it moves into a user namespace in which it is, and
-/// stays there with all programs it starts; files and other users' rights are as before. Does nothing where it is not needed.
+/// Gains the right to make network namespaces. A process of another user than root moves into a user namespace in which
+/// it is root, and stays in it with all programs that it starts. Rights on files and towards other users do not change.
+/// Does nothing where it is not needed.
 ///
 /// To be called while the process has one thread only.
 ///
@@ -32,7 +33,7 @@ pub fn gain_rights() -> Result<(), Error> {
 
 fn become_root(user: libc::uid_t, group: libc::gid_t) -> io::Result<()> {
     let mut attempts = 0;
-    // The thread that tried before us has ended, but may not be gone yet, and then we are not alone.
+    // The thread of the former attempt has ended, but may not be cleaned up yet: this process then has two threads.
     while let Err(error) = unshare(libc::CLONE_NEWUSER) {
         attempts += 1;
         if error.raw_os_error() != Some(libc::EINVAL) || attempts == ATTEMPTS {

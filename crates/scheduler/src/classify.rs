@@ -1,11 +1,11 @@
-//! The class of a socket: what was said about it, the most particular first, and otherwise what it does.
+//! The class of a socket: by the most specific hint, or else by its observed traffic.
 
 use crate::view::Class;
 
-/// What is known about a socket.
+/// The hints about a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// What the configuration makes of all sockets of the tenant, whatever they say.
+    /// The class that the configuration enforces for all sockets of the tenant.
     pub enforced: Option<Class>,
     /// `setsockopt(SO_APP_TYPE)` (paper, section 4).
     pub option: Option<Class>,
@@ -17,11 +17,11 @@ pub struct Hints {
     pub run: Option<Class>,
     /// The tenant's, in the configuration.
     pub tenant: Option<Class>,
-    /// What an [`crate::Observer`] found.
+    /// The class that an [`crate::Observer`] found.
     pub observed: Option<Class>,
 }
 
-/// What decided.
+/// The source of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The configuration, for this tenant.
@@ -38,7 +38,7 @@ pub enum Source {
     Tenant,
     /// The traffic.
     Observed,
-    /// Nothing is known yet: throughput, as in the paper, so that L is only who is known to be.
+    /// There is no hint: throughput, as in the paper, so that only known sockets are L.
     Default,
 }
 
@@ -74,8 +74,8 @@ pub fn classify(hints: &Hints) -> (Class, Source) {
         .unwrap_or((Class::Throughput, Source::Default))
 }
 
-/// What a socket priority says. 0 nothing; 1 and 2 are the kernel's filler and bulk (`TC_PRIO_FILLER`, `TC_PRIO_BULK`); others
-/// ask to go before the rest, as in the published module.
+/// The class of a socket priority. 0 selects none; 1 and 2 are the kernel's filler and bulk (`TC_PRIO_FILLER`,
+/// `TC_PRIO_BULK`); others ask for precedence, as in the published module.
 #[must_use]
 pub const fn of_priority(priority: u32) -> Option<Class> {
     match priority {
@@ -85,7 +85,7 @@ pub const fn of_priority(priority: u32) -> Option<Class> {
     }
 }
 
-/// What a code point says (RFC 4594, RFC 8622, and the older bits of RFC 1349 that programs still set).
+/// The class of a code point (RFC 4594, RFC 8622, and the older bits of RFC 1349 that programs still set).
 #[must_use]
 pub const fn of_dscp(dscp: u8) -> Option<Class> {
     match dscp {

@@ -1,5 +1,6 @@
-//! NetScheduler: which channel a segment takes, who sends next and how much, how many channels there are, on which
-//! core their workers run, and who copies (NetChannel, SIGCOMM '22, section 3.3; caps as in NetKernel, ATC '20, section 7.3).
+//! NetScheduler: the channel of a segment, the next socket and its share, the number of channels, the cores of their
+//! workers, and the threads that copy (NetChannel, SIGCOMM '22, section 3.3; caps as in NetKernel, ATC '20, section
+//! 7.3).
 //!
 //! Never: does I/O, reads a clock (time comes in as nanoseconds of any monotonic clock), or allocates in a
 //! decision. The same inputs give the same decisions.

@@ -21,13 +21,13 @@ impl Default for Links {
     }
 }
 
-/// What can be in a list.
+/// An element of lists.
 pub(crate) trait Linked {
     fn links(&self) -> &Links;
     fn links_mut(&mut self) -> &mut Links;
 }
 
-/// One list. An element is in at most one.
+/// A list. An element is in at most one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     first: u32,

@@ -4,7 +4,7 @@ use crate::channel::{ChannelPolicy, Choice};
 use crate::order::{Grant, Next, OrderError, OrderPolicy, Room};
 use crate::view::{ChannelId, ChannelView, Class, SocketId, SocketView, TenantId, TenantView};
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send this; then call [`NetScheduler::on_sent`].
@@ -16,14 +16,14 @@ pub enum Step {
     NoChannel,
     /// Caps hold back all that could send, until then.
     Until(u64),
-    /// Nobody has anything to send.
+    /// No socket has anything to send.
     Idle,
 }
 
 /// One segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Whose bytes, and how many.
+    /// The socket, and the number of bytes.
     pub grant: Grant,
     /// Index in the list of channels that was shown.
     pub channel: usize,
@@ -64,7 +64,7 @@ impl NetScheduler {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`OrderPolicy::set_tenant`].
     pub fn set_tenant(&mut self, tenant: TenantView, now: u64) -> Result<(), OrderError> {
         self.order.set_tenant(tenant, now)
     }
@@ -73,7 +73,7 @@ impl NetScheduler {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`OrderPolicy::remove_tenant`].
     pub fn remove_tenant(&mut self, tenant: TenantId) -> Result<(), OrderError> {
         self.order.remove_tenant(tenant)
     }
@@ -82,7 +82,7 @@ impl NetScheduler {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`OrderPolicy::attach`].
     pub fn attach(
         &mut self,
         socket: SocketId,
@@ -117,7 +117,7 @@ impl NetScheduler {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`OrderPolicy::admit`].
     pub fn admit(&mut self, tenant: TenantId, now: u64) -> Result<(), u64> {
         self.order.admit(tenant, now)
     }
@@ -138,7 +138,7 @@ impl NetScheduler {
                 Next::Idle => return Step::Idle,
             };
             if room.of(grant.class) == 0 {
-                // A policy that grants what it was told not to: do not go round for ever.
+                // The policy grants a segment that it was told not to: this ends the loop.
                 return Step::Full(None);
             }
             let last = self.last_channels.get(grant.socket.0 as usize);
@@ -161,7 +161,7 @@ impl NetScheduler {
         }
     }
 
-    /// Charges what was sent of a segment, on the channel it says.
+    /// Charges the sent bytes of a segment, on its channel.
     pub fn on_sent(&mut self, grant: &Grant, bytes: u32, channel: ChannelId, now: u64) {
         if let Some(last) = self.last_channels.get_mut(grant.socket.0 as usize) {
             *last = Some(channel);

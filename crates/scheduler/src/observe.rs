@@ -1,8 +1,8 @@
 //! The class of a socket from its traffic: short exchanges and pauses are latency, long runs are throughput.
 //!
-//! A run is what goes one way until the other answers or a pause comes. Each run that ends short is a point for L; each
-//! stretch of a run that goes on is points for T. A socket changes class only far from the middle, so that a few large
-//! answers do not make an L socket T, nor a few short ones the reverse.
+//! A run is the traffic in one direction until the other end answers or a pause occurs. Each run that ends short is a
+//! point for L; each stretch of a long run is points for T. A socket changes class only far from the middle, so that a
+//! few large answers do not make an L socket T, nor a few short ones the reverse.
 
 use crate::time::MILLISECOND;
 use crate::view::Class;
@@ -10,7 +10,7 @@ use crate::view::Class;
 /// A run up to this many bytes is a message.
 pub const MESSAGE: u32 = 16 << 10;
 
-/// Every so many bytes of one run are a sign of T.
+/// Each stretch of this many bytes in one run is a sign of T.
 pub const STRETCH: u32 = 64 << 10;
 
 /// A silence this long, in nanoseconds, ends a run.
@@ -32,7 +32,7 @@ pub struct Observer {
     /// Bytes of the run, less the stretches that were counted.
     run: u32,
     points: i8,
-    /// The run goes out.
+    /// The run is outgoing.
     sending: bool,
     /// A stretch of the run was counted: it is no message.
     long: bool,
@@ -40,13 +40,13 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Nothing seen.
+    /// An observer without samples.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What it looks like so far; nothing before there are signs enough.
+    /// The observed class; `None` before there are enough signs.
     #[must_use]
     pub const fn class(&self) -> Option<Class> {
         self.class

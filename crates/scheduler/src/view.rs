@@ -1,4 +1,4 @@
-//! What the policies are shown: plain values, filled in by the engine.
+//! The input of the policies: plain values, filled in by the engine.
 
 use core::fmt;
 use core::str::FromStr;
@@ -70,12 +70,12 @@ impl FromStr for Class {
     }
 }
 
-/// A channel to one peer. The class is part of the name: both ends say it in HELLO, nobody infers it.
+/// A channel to one peer. The class is part of the name: both ends state it in HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId {
-    /// What it carries.
+    /// The class of its traffic.
     pub class: Class,
-    /// Number within the class, as HELLO says it.
+    /// The number within the class, as in HELLO.
     pub number: u32,
 }
 
@@ -105,7 +105,7 @@ pub struct TenantId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u32);
 
-/// Where a channel is in its life.
+/// The phase of a channel's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Being dialled, or before its HELLO is answered.
@@ -119,9 +119,9 @@ pub enum Phase {
 /// One channel to the peer in question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelView {
-    /// Its name; carries the class.
+    /// Its name, which includes the class.
     pub id: ChannelId,
-    /// Who works it.
+    /// Its worker.
     pub worker: WorkerId,
     /// Whether it takes segments.
     pub phase: Phase,
@@ -168,7 +168,7 @@ impl ChannelView {
 pub struct SocketView {
     /// Its number.
     pub id: SocketId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant: TenantId,
     /// See [`crate::classify()`].
     pub class: Class,
@@ -188,18 +188,18 @@ impl SocketView {
     }
 }
 
-/// One worker, over the time since the last look.
+/// One worker, over the time since the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerView {
     /// Its number.
     pub id: WorkerId,
-    /// Where it runs, if it is placed.
+    /// Its core, if it is placed.
     pub core: Option<CoreId>,
     /// Share of the time that it worked, 0 to 1000.
     pub utilisation: u16,
 }
 
-/// What a tenant is entitled to.
+/// The entitlements of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantView {
     /// Its number.

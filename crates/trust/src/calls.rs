@@ -1,4 +1,4 @@
-//! The system calls, raw: the C library's functions may be the library's own hooks.
+//! Raw system calls: the C library's functions may be the library's own hooks.
 
 use core::ffi::CStr;
 use netchannel_shm::system::{Sys, raw};
@@ -7,10 +7,10 @@ use netchannel_shm::system::{Sys, raw};
 #[derive(Debug)]
 pub struct Named(i32);
 
-/// What is known of a file.
+/// The attributes of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Whose it is.
+    /// The owner.
     pub owner: u32,
     /// Kind and permissions.
     pub mode: u32,
@@ -28,7 +28,7 @@ fn word(value: i32) -> usize {
 }
 
 impl Named {
-    /// Names what lies in a folder, be it a symbolic link. Without a folder the path says all.
+    /// Opens a name in a directory, which may be a symbolic link. Without a directory the path is complete.
     ///
     /// # Errors
     /// Those of `openat`.
@@ -41,7 +41,7 @@ impl Named {
         i32::try_from(made).map(Self).map_err(|_| libc::EBADF)
     }
 
-    /// Looks at it.
+    /// Reads the attributes.
     ///
     /// # Errors
     /// Those of `fstat`.
@@ -57,7 +57,7 @@ impl Named {
         })
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// Those of `readlinkat`, `ENAMETOOLONG` where it does not fit a path.
@@ -91,7 +91,7 @@ pub fn user() -> u32 {
         .unwrap_or(u32::MAX)
 }
 
-/// Who made the other end of a connected `AF_UNIX` socket listen.
+/// The credentials of the process that made the other end of a connected `AF_UNIX` socket listen.
 ///
 /// # Errors
 /// Those of `getsockopt`.
@@ -115,7 +115,7 @@ pub fn peer(socket: i32) -> Sys<libc::ucred> {
     Ok(found)
 }
 
-/// The beginning of a file of the kernel's.
+/// The beginning of a kernel file.
 pub fn read(path: &CStr, buffer: &mut [u8]) -> Sys<usize> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let words = [

@@ -1,49 +1,49 @@
-//! Why a daemon is not used, in words for whoever wanted to.
+//! The reasons why a daemon is not used, as messages.
 
 use core::fmt;
 use std::path::PathBuf;
 
-/// What keeps a path or a peer from being trusted.
+/// The reason why a path or a peer is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// What is on the path cannot be looked at; with the errno. `ENOENT` where nothing is there.
+    /// A component of the path can not be examined; with the errno. `ENOENT` where it does not exist.
     Unreachable(PathBuf, i32),
-    /// A folder, symbolic link or socket of another user.
+    /// A directory, symbolic link or socket of another user.
     Owner {
-        /// Where it lies.
+        /// The path.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner.
         owner: u32,
-        /// Who asked.
+        /// The user who checks.
         own: u32,
     },
-    /// A folder in which others may put what they like.
+    /// A directory in which others may create files.
     Writable {
-        /// Where it lies.
+        /// The path.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// Something else than a socket.
+    /// Not a socket.
     NoSocket(PathBuf),
-    /// Something else than a folder.
+    /// Not a directory.
     NoFolder(PathBuf),
     /// A process of another user listens there.
     Peer {
         /// The process, as far as this namespace knows it.
         process: i32,
-        /// Whose it is.
+        /// The user of the process.
         user: u32,
-        /// Who asked.
+        /// The user who checks.
         own: u32,
     },
-    /// The kernel did not say who listens there; with the errno.
+    /// The kernel did not tell which process listens; with the errno.
     Unknown(i32),
 }
 
 impl Distrust {
-    /// Whether nothing is there at all, which is nobody's fault.
+    /// Whether nothing exists at the path, which is no fault.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Unreachable(_, libc::ENOENT))

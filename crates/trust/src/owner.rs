@@ -1,36 +1,37 @@
-//! Which users are believed.
+//! The trusted owners.
 
 use crate::calls;
 use core::ffi::CStr;
 
 const ROOT: u32 = 0;
-/// What the kernel shows of a user that a user namespace does not know, unless it was set.
+/// The user that the kernel shows for users outside of a user namespace, unless it was configured otherwise.
 const OVERFLOW: u32 = 65534;
 /// The map of a namespace that knows every user under his own number.
 const EVERYBODY: [u32; 3] = [0, 0, u32::MAX];
 
-/// Who a file or a process may belong to.
+/// The trusted owners of a file or a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owners {
-    /// The effective user that asks.
+    /// The effective user who checks.
     pub own: u32,
-    /// What stands for every user that this user namespace does not know, the host's root among them. `None` where all are known.
+    /// The number that stands for every user outside of this user namespace, including the host's root. `None` where
+    /// all users are known.
     pub unmapped: Option<u32>,
 }
 
-/// How an owner is known.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is the asker, or root.
+    /// The user who checks, or root.
     Trusted,
-    /// It may be the host's root, and it may be anybody who is not of this namespace.
+    /// Unmapped: the host's root, or any other user outside of this namespace.
     Unmapped,
-    /// It is somebody else.
+    /// Another user.
     Stranger,
 }
 
 impl Owners {
-    /// As the calling thread sees them.
+    /// The owners for the calling thread.
     #[must_use]
     pub fn now() -> Self {
         Self {
@@ -39,10 +40,10 @@ impl Owners {
         }
     }
 
-    /// How `user` is known.
+    /// Compares `user`.
     #[must_use]
     pub fn standing(&self, user: u32) -> Standing {
-        // Also where it is our own number: then nobody can tell us from them.
+        // This is checked also where it is our own number: the two can not be distinguished then.
         if Some(user) == self.unmapped {
             return Standing::Unmapped;
         }
@@ -53,7 +54,7 @@ impl Owners {
     }
 }
 
-/// Whether there are users of the host that this process cannot name. Not so where `/proc` does not tell.
+/// Whether there are users of the host that this process can not name. False where `/proc` does not tell.
 #[must_use]
 pub fn in_user_namespace() -> bool {
     let mut text = [0; 256];

@@ -1,13 +1,14 @@
-//! Who is at the other end of a connected socket.
+//! The process at the other end of a connected socket.
 
 use crate::owner::Standing;
 use crate::{Distrust, Owners, calls};
 
-/// Whether who listens at the other end is the calling user, or root. Before the first message. `place` is how the owner of the
-/// socket is known: who is unmapped is the host's root only where the path said so.
+/// Checks that the process that listens at the other end belongs to the calling user or root. Called before the first
+/// message. `place` is how the owner of the socket is known: an unmapped user counts as the host's root only where the
+/// path said so.
 ///
 /// # Errors
-/// Whose process it is.
+/// The process that is not trusted.
 pub fn judge(socket: i32, place: Standing) -> Result<(), Distrust> {
     let found = calls::peer(socket).map_err(Distrust::Unknown)?;
     let owners = Owners::now();

@@ -1,4 +1,4 @@
-//! Whether nobody but the calling user and root can decide what lies at a path.
+//! Whether only the calling user and root can change what is at a path.
 
 use crate::calls::{Facts, Named};
 use crate::owner::Standing;
@@ -8,20 +8,20 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// As many symbolic links as the kernel follows.
+/// The kernel follows as many symbolic links.
 const MOST_LINKS: u32 = 40;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Whether the socket at `path`, and every folder and symbolic link on the way to it, belong to the calling user or root, and
-/// nobody else may write those folders.
+/// Checks that the socket at `path`, and every directory and symbolic link on the way to it, belong to the calling user
+/// or root, and that no other user may write these directories.
 ///
-/// A folder with the sticky bit (`/tmp`) may be written: what lies in it can be replaced by its own owner only. An owner whom this
-/// user namespace does not know is the host's root where nobody but him could have made it: not within such a folder.
+/// A directory with the sticky bit (`/tmp`) may be writable: only its owner can replace a file in it. An unmapped owner
+/// counts as the host's root where no other user could have created the file: not within such a directory.
 ///
-/// Says how the socket's owner is known, for [`peer::judge`](crate::peer::judge).
+/// Returns how the socket's owner is known, for [`peer::judge`](crate::peer::judge).
 ///
 /// # Errors
-/// The first that is not so.
+/// The first violation.
 pub fn socket(path: &Path) -> Result<Standing, Distrust> {
     let end = Walk::along(path, Owners::now())?;
     if !end.facts.is(libc::S_IFSOCK) {
@@ -30,10 +30,10 @@ pub fn socket(path: &Path) -> Result<Standing, Distrust> {
     Ok(end.owners.standing(end.facts.owner))
 }
 
-/// The same of a folder.
+/// The same check of a directory.
 ///
 /// # Errors
-/// The first that is not so.
+/// The first violation.
 pub fn folder(path: &Path) -> Result<(), Distrust> {
     let owners = Owners::now();
     let end = Walk::along(path, owners)?;
@@ -43,7 +43,7 @@ pub fn folder(path: &Path) -> Result<(), Distrust> {
     end.check_folder()
 }
 
-/// What a walk has come to.
+/// The state of a walk along a path.
 struct Walk {
     owners: Owners,
     path: PathBuf,
@@ -52,7 +52,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Goes along the path as the kernel does, and judges what it sees by descriptor: what was judged is what is walked through.
+    /// Follows the path as the kernel does, and checks each component by descriptor: the checked component is the one
+    /// that is walked through.
     fn along(path: &Path, owners: Owners) -> Result<Self, Distrust> {
         let mut ahead = components(path.as_os_str().as_bytes());
         let mut walk = Self::from(if path.is_absolute() { "/" } else { "." }, owners)?;
@@ -104,7 +105,7 @@ impl Walk {
         })
     }
 
-    /// The entry of that name, whose owner is judged.
+    /// The entry of that name, after a check of its owner.
     fn step(&self, name: &[u8]) -> Result<Self, Distrust> {
         let path = self.path.join(OsStr::from_bytes(name));
         let text = CString::new(name);
@@ -112,7 +113,8 @@ impl Walk {
         let entry = Self::look(Some(&self.at), &text, path, self.owners)?;
         let trusted = match self.owners.standing(entry.facts.owner) {
             Standing::Trusted => true,
-            // A folder of the host may be mounted into one of ours, a socket must lie in a folder of the same owner.
+            // A directory of the host may be mounted into one of ours; a socket must be in a directory of the same
+            // owner.
             Standing::Unmapped if entry.facts.is(libc::S_IFSOCK) => {
                 self.facts.owner == entry.facts.owner && !self.is_loose()
             }
@@ -129,12 +131,12 @@ impl Walk {
         })
     }
 
-    /// Whether others may put something into this folder.
+    /// Whether other users may create files in this directory.
     fn is_loose(&self) -> bool {
         self.facts.mode & WRITABLE_BY_OTHERS != 0
     }
 
-    /// Whether nobody else can replace what lies in this folder.
+    /// Whether no other user can replace files in this directory.
     fn check_folder(&self) -> Result<(), Distrust> {
         if self.owners.standing(self.facts.owner) == Standing::Stranger {
             return Err(Distrust::Owner {
@@ -153,7 +155,7 @@ impl Walk {
     }
 }
 
-/// The names between the slashes; what stands for the folder itself is left out.
+/// The components of a path, without those that stand for the directory itself.
 fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
     path.split(|byte| *byte == b'/')
         .filter(|name| !name.is_empty() && *name != b".")

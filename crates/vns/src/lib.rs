@@ -33,7 +33,7 @@
 //!   receive:   open --on_fin--> end known --every byte before it placed--> ended, `fin` in Window
 //! ```
 //!
-//! # What a peer can rely on
+//! # Guarantees to a peer
 //!
 //! - **Retention.** A byte is the sender's until acknowledged. What was in flight on a channel that is lost is sent again, before new
 //!   data.

@@ -185,11 +185,11 @@ pub enum Violation {
     NotOpen,
 }
 
-/// The program's side wrote an index it may not write. The engine should [`crate::VirtualSocket::abort`].
+/// The program's side wrote an invalid index. The engine should [`crate::VirtualSocket::abort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// What has changed since it was asked last.
+/// The changes since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes(u8);
 
@@ -200,11 +200,11 @@ impl Changes {
     pub const ACKNOWLEDGED: Self = Self(2);
     /// [`crate::VirtualSocket::frontier`] has moved: the program can read.
     pub const FRONTIER: Self = Self(4);
-    /// The peer's direction has ended and all its bytes are there.
+    /// The peer's direction has ended, and all its bytes are placed.
     pub const AT_END: Self = Self(8);
     /// The state is now Closed.
     pub const CLOSED: Self = Self(16);
-    /// What the program lingers for is delivered, or its time is over.
+    /// The delivery for which the program lingers is complete, or its time is over.
     pub const LINGER_OVER: Self = Self(32);
 
     /// Whether nothing has changed.
@@ -213,7 +213,7 @@ impl Changes {
         self.0 == 0
     }
 
-    /// Whether all of `other` is among it.
+    /// Whether all of `other` is included.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -224,14 +224,14 @@ impl Changes {
     }
 }
 
-/// What happened to one connection so far.
+/// The counters of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes sent again, after a loss or by a probe.
     pub bytes_repeated: u64,
-    /// Bytes received that were here already.
+    /// Bytes received that were placed before.
     pub bytes_duplicate: u64,
-    /// Bytes refused or forgotten because too much out of order had to be remembered; the peer sends them again.
+    /// Bytes refused or forgotten because there were too many ranges out of order; the peer sends them again.
     pub bytes_dropped: u64,
     /// Times that the peer was silent and a frame was sent again.
     pub probes: u64,

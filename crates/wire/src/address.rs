@@ -1,5 +1,5 @@
-//! Addresses as payloads hold them: family, port, bytes. The scope of an IPv6 address means nothing
-//! to another host and is not told.
+//! Addresses in payloads: family, port, bytes. The scope of an IPv6 address has no meaning on another host and is left
+//! out.
 
 use netchannel_abi::address::{Address, INET, INET6};
 
@@ -34,13 +34,13 @@ pub fn from_bytes(bytes: &[u8; SIZE]) -> Option<Address> {
     well_formed.then_some(address)
 }
 
-/// The addresses of an ADDRESSES frame: all well formed, ports zero.
+/// The addresses of an ADDRESSES frame: all are well-formed, with port zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressList<'a>(&'a [[u8; SIZE]]);
 
 impl<'a> AddressList<'a> {
-    /// Takes a payload; its length must be a multiple of an address. The error is the number of
-    /// the first address that is not well formed or has a port.
+    /// Checks a payload, whose length must be a multiple of an address. The error is the number of the first address
+    /// that is malformed or has a port.
     pub(crate) fn new(payload: &'a [u8]) -> Result<Self, usize> {
         let (elements, _) = payload.as_chunks();
         let wrong = |bytes: &[u8; SIZE]| from_bytes(bytes).is_none_or(|it| it.port != 0);
@@ -50,13 +50,13 @@ impl<'a> AddressList<'a> {
         }
     }
 
-    /// How many there are.
+    /// The number of addresses.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no address.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,13 +1,13 @@
-//! Serials of announcements: which are news, and which come too late.
+//! Serials of announcements: they tell new announcements from late ones.
 //!
-//! ADDRESSES, LISTEN, UNLISTEN and LISTEN_END of a host share one count, which goes up by one with
-//! each that it says and begins again with its epoch. They travel on one channel at a time; when that is lost
-//! or retired, the whole list is said again on another. So a receiver needs no memory of what is
-//! gone: whatever has a serial that is not greater than all before came late, on a former channel.
+//! ADDRESSES, LISTEN, UNLISTEN and LISTEN_END of a host share one count, which increases by one with each announcement
+//! and starts again with the epoch. They use one channel at a time. When that channel is lost or retired, the whole
+//! list is sent again on another. So a receiver needs no memory of closed listeners: an announcement whose serial is
+//! not greater than all before is late, from a former channel.
 
 use crate::frame::ListenEnd;
 
-/// The serials that a host gives to what it announces to one peer.
+/// The serials of a host's announcements to one peer.
 #[derive(Clone, Debug, Default)]
 pub struct Announcer {
     last: u64,
@@ -15,7 +15,7 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// For a peer that has heard nothing in this epoch.
+    /// For a peer without announcements in this epoch.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -30,12 +30,12 @@ impl Announcer {
         self.last
     }
 
-    /// All that is announced from here to [`Announcer::end_list`] is a list of everything.
+    /// Begins a list of everything, which ends with [`Announcer::end_list`].
     pub const fn begin_list(&mut self) {
         self.first_of_list = self.last.wrapping_add(1);
     }
 
-    /// The end of the list, to be sent behind it.
+    /// The end of the list, to be sent after it.
     pub const fn end_list(&mut self) -> ListenEnd {
         ListenEnd {
             serial: self.next_serial(),
@@ -44,22 +44,21 @@ impl Announcer {
     }
 }
 
-/// What one peer has announced so far in its epoch.
+/// The announcements of one peer so far in its epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
     last: u64,
 }
 
 impl Heard {
-    /// For a peer of which nothing was heard in this epoch.
+    /// For a peer from which nothing was received in this epoch.
     #[must_use]
     pub const fn new() -> Self {
         Self { last: 0 }
     }
 
-    /// Whether an announcement is to be taken; otherwise it is late or doubled, and is ignored.
-    /// After a LISTEN_END that is taken, every listener whose own serial is less than its `first`
-    /// is gone.
+    /// Whether an announcement is new. Otherwise it is late or repeated, and ignored. After a new LISTEN_END, every
+    /// listener whose own serial is less than its `first` is closed.
     #[must_use]
     pub const fn is_news(&mut self, serial: u64) -> bool {
         if serial <= self.last {
@@ -76,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// Two channels: what was on the first arrives only after the list was said on the second.
+    /// Two channels: the announcements on the first arrive only after the list was sent on the second.
     #[test]
     fn what_comes_late_changes_nothing() {
         let mut announcer = Announcer::new();

@@ -1,5 +1,5 @@
-//! Little-endian fields at fixed offsets. Nothing here can panic: the sizes of payloads are checked
-//! before they are decoded, and with constant offsets the compiler drops the rest.
+//! Little-endian fields at fixed offsets. These functions can not panic: the sizes of payloads are checked before they
+//! are decoded, and with constant offsets the compiler removes the rest.
 
 /// The `N` bytes at `at`; zeros where `bytes` ends before them.
 #[inline]

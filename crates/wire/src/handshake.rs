@@ -1,5 +1,5 @@
-//! How a channel begins: three frames, in which each host proves to the other that it has the key,
-//! over both nonces and all that both say. Without I/O, clock and random numbers.
+//! The handshake of a channel: three frames, by which each host proves to the other that it has the key, over both
+//! nonces and the contents of both. Without I/O, clock and random numbers.
 //!
 //! ```text
 //!  Initiator::new                                            Responder::new
@@ -9,9 +9,8 @@
 //!                                                              Established
 //! ```
 //!
-//! The initiator may send other frames right behind HELLO_PROOF. A state is used up by each step, so
-//! none can be taken twice; on an error the channel is closed, after GOAWAY with
-//! [`Refused::reason`].
+//! The initiator may send other frames right after HELLO_PROOF. Each step consumes the state, so that no step can be
+//! taken twice. On an error the channel is closed, after GOAWAY with [`Refused::reason`].
 
 use hmac::Mac;
 use thiserror::Error;
@@ -23,42 +22,42 @@ use crate::kind::Kind;
 use crate::reason::{Class, GoAwayReason};
 use crate::violation::Violation;
 
-/// Labels of the two proofs, of one length, so that neither can stand for the other.
+/// Labels of the two proofs, of the same length, so that neither can replace the other.
 const RESPONDER: &[u8; 32] = b"NetChannel 1 HELLO_ANSWER proof.";
 const INITIATOR: &[u8; 32] = b"NetChannel 1 HELLO_PROOF proof..";
 
 /// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// The bytes break the contract; among others, the versions differ.
+    /// The bytes violate the protocol; for example, the versions differ.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The peer does not want the channel. Not authenticated.
+    /// The peer refuses the channel. Not authenticated.
     #[error("the peer refuses the channel: {0}")]
     GoneAway(GoAwayReason),
-    /// Another frame than the one that is due.
+    /// Not the frame that is due.
     #[error("{came} where {due} is due")]
     Unexpected {
-        /// What came.
+        /// The received frame.
         came: Kind,
-        /// What is due.
+        /// The expected frame.
         due: Kind,
     },
-    /// The peer says that it is this very host.
+    /// The peer claims to be this very host.
     #[error("the peer has this host's own identity: a host dialled itself, or two hosts share one")]
     Itself,
     /// This host's own nonce came back as the peer's.
     #[error("the peer sends this host's own words back")]
     Reflected,
-    /// The answer belongs to another challenge than this host's.
+    /// The answer belongs to another challenge.
     #[error("the peer answers another challenge: an old answer is played again")]
     Replayed,
     /// HELLO_ANSWER names another channel than HELLO.
     #[error("the peer answers for channel {class} {number}, which this is not")]
     OtherChannel {
-        /// Class that it names.
+        /// Its class.
         class: Class,
-        /// Number that it names.
+        /// Its number.
         number: u32,
     },
     /// The proof is wrong.
@@ -67,7 +66,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// What the peer is told; none if it was the peer that refused.
+    /// The reason that the peer is told; `None` if the peer has refused.
     #[must_use]
     pub const fn reason(&self) -> Option<GoAwayReason> {
         Some(match self {
@@ -80,14 +79,14 @@ impl Refused {
     }
 }
 
-/// What a host says of itself to any peer, and a nonce for this channel alone.
+/// What a host states about itself to any peer, and a nonce for this channel alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Who it is.
+    /// The identity of the host.
     pub host: HostId,
-    /// Which start of its daemon.
+    /// The epoch of its daemon.
     pub epoch: u64,
-    /// What it takes.
+    /// Its limits.
     pub limits: Limits,
     /// Random, never used before.
     pub nonce: Nonce,
@@ -106,21 +105,21 @@ impl Identity {
     }
 }
 
-/// A channel whose ends know each other.
+/// A channel whose ends have authenticated each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Established {
     /// Class of the channel.
     pub class: Class,
     /// Number of the channel within its class.
     pub number: u32,
-    /// Who dialled it: for two channels of the same class and number between the same hosts, that
-    /// of the lower dialler is kept, see [`HostId::keeps`].
+    /// The host that dialled it. Of two channels of the same class and number between the same hosts, that of the lower
+    /// dialler is kept, see [`HostId::keeps`].
     pub dialler: HostId,
-    /// Who the peer is.
+    /// The identity of the peer.
     pub peer: HostId,
-    /// Which start of the peer's daemon.
+    /// The epoch of the peer's daemon.
     pub epoch: u64,
-    /// What the peer takes: this host's frames keep to it.
+    /// The peer's limits: this host's frames keep to them.
     pub limits: Limits,
 }
 
@@ -145,10 +144,10 @@ impl Initiator {
         Frame::Hello(self.hello)
     }
 
-    /// Takes the first frame of the peer; returns the HELLO_PROOF to send. The channel is open.
+    /// Handles the first frame of the peer. Returns the HELLO_PROOF to send. The channel is open.
     ///
     /// # Errors
-    /// The peer is not the one that has the key, or does not want the channel.
+    /// The peer does not have the key, or refuses the channel.
     pub fn handle_answer(
         self,
         frame: &Frame<'_>,
@@ -187,7 +186,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Takes the first frame of a peer.
+    /// Handles the first frame of a peer.
     ///
     /// # Errors
     /// It is not a HELLO, or this host's own.
@@ -203,7 +202,7 @@ impl Responder {
         })
     }
 
-    /// What the peer says of itself. Nothing is proved yet: it serves to find the key.
+    /// The peer's statement. Nothing is proved yet: it serves to find the key.
     #[must_use]
     pub const fn peer(&self) -> &Hello {
         &self.theirs
@@ -219,10 +218,10 @@ impl Responder {
         })
     }
 
-    /// Takes the second frame of the peer. The channel is open.
+    /// Handles the second frame of the peer. The channel is open.
     ///
     /// # Errors
-    /// The peer is not the one that has the key, or does not want the channel any more.
+    /// The peer does not have the key, or refuses the channel now.
     pub fn handle_proof(self, frame: &Frame<'_>, key: &Key) -> Result<Established, Refused> {
         let Frame::HelloProof(proof) = frame else {
             return Err(unexpected(frame, Kind::HelloProof));
@@ -267,7 +266,7 @@ const fn established(theirs: &Hello, dialler: HostId) -> Established {
     }
 }
 
-/// The code over a label and all that both hosts said; each part has one length only.
+/// The code over a label and the contents of both hosts' frames. Each part has only one length.
 fn code(key: &Key, label: &[u8; 32], initiator: &Hello, responder: &Hello) -> HmacSha256 {
     key.code()
         .chain_update(label)

@@ -40,7 +40,7 @@ impl Header {
         put(bytes, SEQUENCE, &self.sequence.to_le_bytes());
     }
 
-    /// Decodes DATA and WINDOW if all is as [`Header::decode`] wants it, and else nothing.
+    /// Decodes valid headers of DATA and WINDOW, and no others. A fast path of [`Header::decode`].
     #[inline]
     pub(crate) fn frequent(bytes: &[u8; HEADER], most: u32) -> Option<Self> {
         let [code] = take(bytes, KIND);
@@ -71,8 +71,8 @@ impl Header {
         })
     }
 
-    /// Decodes and checks all that can be checked without the payload. `most` is the largest
-    /// payload of DATA that this host takes.
+    /// Decodes and checks a header as far as possible without the payload. `most` is the largest payload of DATA that
+    /// this host accepts.
     pub(crate) fn decode(bytes: &[u8; HEADER], most: u32) -> Result<Self, Violation> {
         let [code] = take(bytes, KIND);
         let Some(kind) = Kind::from_code(code) else {
@@ -145,14 +145,14 @@ impl Header {
     }
 }
 
-/// What the header of a DATA frame says.
+/// The fields of a DATA frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataHeader {
     /// The receiver's socket.
     pub handle: Handle,
     /// Sequence of the first byte of the payload.
     pub sequence: u64,
-    /// Payload bytes; at least 1, at most what the receiver announced in its [`crate::Limits`].
+    /// The number of payload bytes; at least 1, at most what the receiver announced in its [`crate::Limits`].
     pub length: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The frames with which a channel begins, as values. Who says them when stands in `handshake`.
+//! The frames of the handshake, as values. Their order is in `handshake`.
 
 use core::fmt;
 
@@ -15,13 +15,13 @@ use crate::{LEAST_PAYLOAD, MAGIC, MOST_PAYLOAD, VERSION};
 
 pub(crate) type HmacSha256 = Hmac<Sha256>;
 
-/// Who a host is: 128 random bits, which it keeps at least as long as its daemon lives.
+/// The identity of a host: 128 random bits, which it keeps at least as long as its daemon lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub [u8; 16]);
 
 impl HostId {
-    /// Whether, of two channels of the same class and number, this host's own dialling is kept over
-    /// that of `other`: the lower id, compared as bytes.
+    /// Whether, of two channels of the same class and number, the one that this host has dialled is kept over the one
+    /// that `other` has dialled: that of the lower id, compared as bytes.
     #[must_use]
     pub fn keeps(&self, other: &Self) -> bool {
         self < other
@@ -57,15 +57,15 @@ impl PartialEq for Proof {
 
 impl Eq for Proof {}
 
-/// What a host takes from its peer.
+/// The limits of a host towards its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most payload bytes of a DATA frame, [`LEAST_PAYLOAD`] to [`MOST_PAYLOAD`].
+    /// The largest payload of a DATA frame, [`LEAST_PAYLOAD`] to [`MOST_PAYLOAD`].
     pub payload: u32,
-    /// Most virtual sockets that it holds with this peer, at least 1.
+    /// The largest number of virtual sockets that it holds with this peer, at least 1.
     pub sockets: u32,
-    /// Milliseconds without a frame after which it takes the channel for dead, at least 1. The peer
-    /// sends PING if it has nothing else to say for a third of it.
+    /// A channel is dead after this many milliseconds without a frame, at least 1. The peer sends PING if it has sent
+    /// no other frame for a third of it.
     pub silence: u32,
 }
 
@@ -79,25 +79,25 @@ impl Default for Limits {
     }
 }
 
-/// What a host says of itself and of the channel.
+/// The statement of a host about itself and the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Class of the channel.
     pub class: Class,
     /// Number of the channel within its class.
     pub number: u32,
-    /// What this host takes.
+    /// The limits of this host.
     pub limits: Limits,
-    /// Who it is; not zero.
+    /// The identity of the host; not zero.
     pub host: HostId,
-    /// Random for every start of the daemon. A new one means that all its sockets are gone.
+    /// Random for every start of the daemon. A new value means that all its sockets have ended.
     pub epoch: u64,
     /// Its challenge to the other host.
     pub nonce: Nonce,
 }
 
 impl Hello {
-    /// The payload of HELLO, which HELLO_ANSWER begins with too.
+    /// The payload of HELLO, with which HELLO_ANSWER begins too.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; hello::SIZE] {
         let mut bytes = [0; hello::SIZE];
@@ -168,7 +168,7 @@ impl Hello {
     }
 }
 
-/// Bytes of HELLO and HELLO_ANSWER that mean the same in every version.
+/// The bytes of HELLO and HELLO_ANSWER that have the same meaning in every version.
 pub(crate) const VERSION_END: usize = hello::VERSION + 4;
 
 /// Whether the first [`VERSION_END`] bytes of a HELLO are those of this version.
@@ -185,11 +185,11 @@ pub(crate) fn check_version(bytes: &[u8]) -> Result<(), Violation> {
 /// The answer to a HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelloAnswer {
-    /// What the responder says of itself; class and number are those of HELLO.
+    /// The statement of the responder; class and number are those of HELLO.
     pub hello: Hello,
     /// The nonce of the HELLO that it answers.
     pub challenge: Nonce,
-    /// That the responder has the key.
+    /// The proof that the responder has the key.
     pub proof: Proof,
 }
 
@@ -216,7 +216,7 @@ impl HelloAnswer {
 pub struct HelloProof {
     /// The nonce of the HELLO_ANSWER that it answers.
     pub challenge: Nonce,
-    /// That the initiator has the key.
+    /// The proof that the initiator has the key.
     pub proof: Proof,
 }
 

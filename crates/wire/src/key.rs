@@ -1,4 +1,4 @@
-//! The key that two hosts share, which proves to each that the other is who it says.
+//! The key that two hosts share, by which each proves its identity to the other.
 
 use core::fmt;
 
@@ -11,9 +11,9 @@ use crate::hello::HmacSha256;
 
 /// Fewest bytes of a key.
 pub const LEAST_KEY: usize = 32;
-/// Most bytes of a key file; more is likely to be some other file.
+/// The limit of a key file's size. A larger file is likely to be another file.
 pub const MOST_KEY_FILE: usize = 4096;
-/// The block of SHA-256, to which HMAC brings every key.
+/// The block size of SHA-256, to which HMAC pads every key.
 const BLOCK: usize = 64;
 
 /// A key that two hosts share. Wiped from memory when dropped; `Debug` does not show it.
@@ -23,31 +23,31 @@ pub struct Key([u8; BLOCK]);
 /// Why the contents of a file are not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the key file is empty; `openssl rand -hex 32` makes a key")]
     Empty,
     /// Fewer than [`LEAST_KEY`] bytes.
     #[error("the key has {bytes} bytes, and must have at least {LEAST_KEY}")]
     TooShort {
-        /// How many it has.
+        /// The number of bytes.
         bytes: usize,
     },
     /// Hexadecimal digits, but too few of them.
     #[error("the key has {digits} hexadecimal digits, and must have at least {}", 2 * LEAST_KEY)]
     TooFewDigits {
-        /// How many it has.
+        /// The number of bytes.
         digits: usize,
     },
     /// An odd number of hexadecimal digits.
     #[error("the key has {digits} hexadecimal digits, an odd number: is one missing?")]
     OddDigits {
-        /// How many it has.
+        /// The number of digits.
         digits: usize,
     },
     /// More than [`MOST_KEY_FILE`] bytes.
     #[error("{bytes} bytes are more than a key file has (at most {MOST_KEY_FILE})")]
     TooLong {
-        /// How many it has.
+        /// The number of bytes.
         bytes: usize,
     },
     /// The same byte over and over.
@@ -56,12 +56,12 @@ pub enum KeyError {
 }
 
 impl Key {
-    /// Reads the contents of a key file. Text that consists of hexadecimal digits, with white space
-    /// anywhere, is those digits' bytes. Other text is taken as it stands, without white space at
-    /// its ends; anything that is not text, byte for byte.
+    /// Parses the contents of a key file. Text that consists of hexadecimal digits, with white space anywhere, stands
+    /// for the bytes of those digits. Other text is used as it is, without white space at its ends. Contents that are
+    /// not text are used byte for byte.
     ///
     /// # Errors
-    /// What is wrong with it, in words for the log.
+    /// The mistake, in words for the log.
     pub fn from_contents(contents: &[u8]) -> Result<Self, KeyError> {
         let bytes = contents.len();
         if bytes > MOST_KEY_FILE {
@@ -81,10 +81,10 @@ impl Key {
         }
     }
 
-    /// A key of at least [`LEAST_KEY`] bytes, taken as they are.
+    /// A key of at least [`LEAST_KEY`] bytes, used as they are.
     ///
     /// # Errors
-    /// Too few bytes, or the same one over and over.
+    /// Too few bytes, or the same byte over and over.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, KeyError> {
         if bytes.is_empty() {
             return Err(KeyError::Empty);
@@ -123,15 +123,15 @@ impl Key {
         Self::from_bytes(&Zeroizing::new(bytes))
     }
 
-    /// A code that only who has the key can compute.
+    /// A code that only a holder of the key can compute.
     pub(crate) fn code(&self) -> HmacSha256 {
         HmacSha256::new((&self.0).into())
     }
 }
 
-/// The values of hexadecimal digits with white space between them; none if there is anything else.
+/// The values of hexadecimal digits with white space between them; `None` if there are other characters.
 fn digits(text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    // Of the final size at once, so that no copy of the key is left behind by growing.
+    // Allocated with the final size, so that growing leaves no copy of the key behind.
     let mut digits = Zeroizing::new(Vec::with_capacity(text.len()));
     for byte in text.iter().filter(|byte| !byte.is_ascii_whitespace()) {
         digits.push(match byte {

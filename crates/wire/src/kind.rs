@@ -1,33 +1,33 @@
-//! The kinds of frames, and which fields of the header each of them uses.
+//! The kinds of frames, and the header fields that each of them uses.
 
 use crate::MOST_CONTROL_PAYLOAD;
 use crate::layout;
 
 /// Bits of the header's flags.
 pub mod flags {
-    /// WINDOW: the FIN and all before it have arrived.
+    /// WINDOW: the FIN and all bytes before it have arrived.
     pub const FIN: u8 = 1;
-    /// WINDOW: its receiver is to say its own, without this flag.
+    /// WINDOW: its receiver must send its own, without this flag.
     pub const ASK: u8 = 2;
     /// WINDOW: bytes beyond what is filled had come and were forgotten.
     pub const AGAIN: u8 = 4;
-    /// WINDOW: all that it may have.
+    /// WINDOW: all allowed flags.
     pub(crate) const OF_WINDOW: u8 = FIN | ASK | AGAIN;
     /// LISTEN: an IPv6 listener that takes no IPv4.
     pub const V6_ONLY: u8 = 1;
 }
 
-/// What the payload of a kind may be.
+/// The allowed payload of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Exactly so many bytes.
+    /// Exactly this many bytes.
     Exactly(usize),
     /// A list of elements of `size` bytes, at most [`MOST_CONTROL_PAYLOAD`] in all.
     List {
         /// Bytes of an element.
         size: usize,
     },
-    /// Bytes of a stream, at least one, at most what the receiver announced.
+    /// Bytes of a stream: at least one, at most the announced limit of the receiver.
     Stream,
 }
 
@@ -43,14 +43,14 @@ impl Payload {
     }
 }
 
-/// Which fields of the header a kind uses; those that it does not use are zero.
+/// The header fields of a kind. Unused fields are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Whether it names a socket; then the generation is not zero.
     pub handle: bool,
-    /// Whether the sequence means something.
+    /// Whether the sequence is used.
     pub sequence: bool,
-    /// The flags that it may have.
+    /// The allowed flags.
     pub flags: u8,
     /// Its payload.
     pub payload: Payload,
@@ -88,7 +88,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// What of the header it uses.
+            /// The header fields that it uses.
             #[must_use]
             #[inline]
             pub const fn rules(self) -> Rules {

@@ -1,4 +1,4 @@
-//! What a peer can do wrong in the bytes of a channel. Every one ends the channel.
+//! The violations of the wire format by a peer. Each one ends the channel.
 
 use thiserror::Error;
 
@@ -9,7 +9,7 @@ use crate::{MAGIC, VERSION};
 /// Why the parser refuses the bytes of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
-    /// The first byte of a frame names no kind.
+    /// The first byte of a frame is no kind.
     #[error("no frame has the kind {code}")]
     UnknownKind {
         /// The byte.
@@ -20,7 +20,7 @@ pub enum Violation {
     UnknownFlags {
         /// The frame.
         kind: Kind,
-        /// The unknown ones.
+        /// The unknown flags.
         flags: u8,
     },
     /// A field that the kind does not use, or that is reserved, is not zero.
@@ -37,7 +37,7 @@ pub enum Violation {
         /// The frame.
         kind: Kind,
     },
-    /// A payload that the kind cannot have.
+    /// A payload that is not allowed for the kind.
     #[error("{kind} cannot have a payload of {length} bytes")]
     Length {
         /// The frame.
@@ -45,12 +45,12 @@ pub enum Violation {
         /// Bytes of payload.
         length: u32,
     },
-    /// More payload than this host announced that it takes.
+    /// More payload than this host has announced to accept.
     #[error("DATA with {length} bytes, where at most {most} were announced")]
     TooMuchData {
         /// Bytes of payload.
         length: u32,
-        /// What was announced.
+        /// The announced limit.
         most: u32,
     },
     /// The end of the payload is beyond the last sequence.
@@ -61,17 +61,17 @@ pub enum Violation {
         /// Bytes of payload.
         length: u32,
     },
-    /// A code that means nothing.
+    /// An unknown code.
     #[error("{kind}: {field} cannot be {code}")]
     UnknownCode {
         /// The frame.
         kind: Kind,
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// The value.
         code: u32,
     },
-    /// An address of another family, or with bytes where its family has none.
+    /// An address of an unknown family, or with bytes beyond those of its family.
     #[error("{kind}: {field} is not an address")]
     NotAnAddress {
         /// The frame.
@@ -82,26 +82,26 @@ pub enum Violation {
     /// An element of ADDRESSES is not an address, or has a port.
     #[error("ADDRESSES: number {number} is not an address without a port")]
     NotAnAddressOf {
-        /// Which, from 0.
+        /// Its index, from 0.
         number: usize,
     },
-    /// The window ends before what it says is filled.
+    /// The window ends before the acknowledged sequence.
     #[error("WINDOW: filled to {filled}, but the limit is {limit}")]
     NegativeWindow {
-        /// How far the ring is filled.
+        /// The acknowledged sequence.
         filled: u64,
-        /// How far it may be.
+        /// The limit.
         limit: u64,
     },
-    /// A row of urgent bytes without one.
+    /// A run of urgent bytes without any.
     #[error("URGENT: the row begins with {first}, and ends before {sequence}")]
     NegativeRow {
         /// The first of them.
         first: u64,
-        /// Behind the last one.
+        /// The sequence after the last one.
         sequence: u64,
     },
-    /// A list that ends before it began.
+    /// A list whose end precedes its beginning.
     #[error("LISTEN_END: the list ends with {serial}, but begins with {first}")]
     NegativeList {
         /// Serial of the first announcement.
@@ -109,13 +109,13 @@ pub enum Violation {
         /// Serial of the end.
         serial: u64,
     },
-    /// What answers on that port is not a daemon of NetChannel.
+    /// The process at that port is no daemon of NetChannel.
     #[error("not a NetChannel daemon: HELLO does not begin with {:?}", MAGIC.escape_ascii().to_string())]
     NotNetChannel,
     /// The peer speaks another version of the wire format.
     #[error("the peer has version {theirs} of the wire format, this host has version {VERSION}")]
     Version {
-        /// The peer's.
+        /// The version of the peer.
         theirs: u32,
     },
     /// A value out of its range.
@@ -125,7 +125,7 @@ pub enum Violation {
         kind: Kind,
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// The value.
         value: u64,
     },
     /// A frame of an open channel before the handshake was complete.
@@ -140,7 +140,7 @@ pub enum Violation {
         /// The frame.
         kind: Kind,
     },
-    /// A frame behind the last one.
+    /// A frame after the last one.
     #[error("{kind} behind GOAWAY")]
     AfterGoAway {
         /// The frame.
@@ -149,7 +149,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// What the peer is told before the channel is closed.
+    /// The reason that the peer is told before the channel is closed.
     #[must_use]
     pub const fn reason(&self) -> GoAwayReason {
         match self {

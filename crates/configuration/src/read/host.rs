@@ -37,7 +37,7 @@ pub fn host(root: &Section<'_>) -> Host {
     }
 }
 
-/// What the system calls this host, as far as it is a name here.
+/// The system's name of this host, if it is a valid name.
 fn own_name() -> String {
     let system = rustix::system::uname();
     let name = system.nodename().to_string_lossy();
@@ -57,7 +57,7 @@ fn is_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_')
 }
 
-/// Whether a text can be a name; otherwise that is told.
+/// Whether a text is a valid name. If not, that is reported.
 pub fn is_name(section: &Section<'_>, name: &Item<String>) -> bool {
     let good = (1..=64).contains(&name.value.len()) && name.value.chars().all(is_letter);
     if !good {

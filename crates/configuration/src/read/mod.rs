@@ -1,4 +1,5 @@
-//! The text, section after section. Nothing is taken unless all of it is right, and everything that is wrong is told.
+//! Reads the text, section after section. The configuration is used only if all of it is valid, and every mistake is
+//! reported.
 
 mod host;
 mod peers;
@@ -19,7 +20,7 @@ use table::{Item, Section};
 
 /// Largest file that is taken for a configuration, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
-/// The tables there are.
+/// The known tables.
 pub(crate) const SECTIONS: [&str; 8] = [
     "host",
     "peers",
@@ -59,7 +60,7 @@ impl Configuration {
         Self::parse_on(text, file, &|_| None)
     }
 
-    /// The same on a host whose kernel says by `refusal` which congestion controls it does not have.
+    /// The same, on a host whose kernel lacks congestion controls, as `refusal` states.
     fn parse_on(
         text: &str,
         file: &Path,
@@ -73,7 +74,7 @@ impl Configuration {
             collector.report(&span, "", format!("this is not TOML: {message}"));
         }
         if !errors.is_empty() {
-            // What else looks wrong may only follow from that.
+            // Further mistakes may only be consequences of these.
             collector.finish(file)?;
         }
         let root = Section::new(&collector, document.get_ref(), "", document.span());
@@ -175,7 +176,7 @@ fn address(
     parsed
 }
 
-/// A list, with what is wrong told for each entry by itself; entries that are wrong are left out.
+/// A list whose invalid entries are reported one by one, and left out.
 fn addresses(section: &Section<'_>, key: &str, default: u16) -> Vec<Item<SocketAddr>> {
     let mut found: Vec<Item<SocketAddr>> = Vec::new();
     for item in section.strings(key) {
@@ -203,7 +204,7 @@ fn path_from(file: &Path, text: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("/")).join(text)
 }
 
-/// How a value is called in a sentence.
+/// The name of a value's type in a sentence.
 fn called(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",

@@ -20,7 +20,7 @@ const PEER: [&str; 5] = ["name", "addresses", "prefixes", "key-file", "channels"
 /// Keys of the channels of a class.
 const BOUNDS: [&str; 2] = ["least", "most"];
 
-/// What a peer's table says, as far as it is right.
+/// The valid part of a peer's table.
 struct Said<'a> {
     section: Section<'a>,
     name: Option<Item<String>>,
@@ -138,7 +138,7 @@ fn prefixes(section: &Section<'_>, addresses: &[Item<SocketAddr>]) -> Vec<Item<P
     found
 }
 
-/// What is wrong with a peer by itself.
+/// Checks of a peer by itself.
 fn alone(said: &Said<'_>, host: &Host) {
     let section = &said.section;
     if said
@@ -186,7 +186,7 @@ fn alone(said: &Said<'_>, host: &Host) {
     }
 }
 
-/// What a peer may not have in common with another.
+/// Checks of a peer against another one.
 fn apart(said: &Said<'_>, other: &Said<'_>) {
     let section = &said.section;
     let whose = |span: &Range<usize>| {
@@ -222,7 +222,7 @@ fn apart(said: &Said<'_>, other: &Said<'_>) {
     for item in &said.prefixes {
         let mut theirs = other.prefixes.iter();
         let theirs = theirs.find(|theirs| theirs.value.overlaps(&item.value));
-        // Addresses that stand for prefixes have been told of.
+        // Addresses in the place of prefixes were reported already.
         if let Some(theirs) = theirs
             && (section.has("prefixes") || other.section.has("prefixes"))
         {

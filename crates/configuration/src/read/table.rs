@@ -1,4 +1,4 @@
-//! One table of the file: values by key and type, and what is unknown.
+//! A table of the file: values by key and type, and unknown keys.
 
 use core::ops::{Range, RangeInclusive};
 
@@ -9,14 +9,14 @@ use super::called;
 use crate::nearest::nearest;
 use crate::problems::Collector;
 
-/// A value and where it stands.
+/// A value and its place in the file.
 #[derive(Clone, Debug)]
 pub struct Item<T> {
     pub value: T,
     pub span: Range<usize>,
 }
 
-/// A table, with the key under which it stands.
+/// A table and its key.
 #[derive(Clone)]
 pub struct Section<'a> {
     collector: &'a Collector<'a>,
@@ -40,12 +40,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Where it begins.
+    /// Its place in the file.
     pub fn span(&self) -> &Range<usize> {
         &self.span
     }
 
-    /// The line on which something stands.
+    /// The line of a place.
     pub fn line(&self, span: &Range<usize>) -> u64 {
         self.collector.place(span.start).0
     }
@@ -92,7 +92,7 @@ impl<'a> Section<'a> {
         Some((value.get_ref(), value.span()))
     }
 
-    /// Whether it says anything under a key.
+    /// Whether it has a value under a key.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
@@ -139,7 +139,7 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Whether a list without entries stands under a key.
+    /// Whether it has an empty list under a key.
     pub fn is_empty_list(&self, key: &str) -> bool {
         let list = self.get(key).and_then(|(value, _)| value.as_array());
         list.is_some_and(|list| list.is_empty())
@@ -158,7 +158,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Whether a table stands under a key.
+    /// Whether it has a table under a key.
     pub fn is_section(&self, key: &str) -> bool {
         self.get(key).is_some_and(|(value, _)| value.is_table())
     }

@@ -27,7 +27,7 @@ const TENANT: [&str; 11] = [
     "rate-out",
     "connections",
 ];
-/// A socket is opened by writing to it; what else a mode says means nothing.
+/// A socket is opened by writing to it: the other bits of a mode have no effect.
 const MODES: [&str; 3] = ["0600", "0660", "0666"];
 /// The kernel has no user of the highest number.
 const MOST_USER: u64 = 4_294_967_294;
@@ -107,7 +107,7 @@ fn mode(section: &Section<'_>) -> u32 {
     u32::from_str_radix(&item.value, 8).unwrap_or(0o600)
 }
 
-/// Each entry of a list, or what is wrong with it.
+/// Each entry of a list, or its mistake.
 fn parsed<T, E: std::fmt::Display>(
     section: &Section<'_>,
     key: &str,

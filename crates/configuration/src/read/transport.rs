@@ -20,7 +20,7 @@ const TRANSPORT: [&str; 6] = [
     "priority",
     "dscp",
 ];
-/// Keys of a value that is said for each class.
+/// The keys of a value that is given for each class.
 pub const CLASSES: [&str; 2] = ["latency", "throughput"];
 /// Keys of `[times]`.
 const TIMES: [&str; 7] = [
@@ -60,7 +60,7 @@ fn per_class<T>(
     }
 }
 
-/// What channels run over.
+/// The transport of channels.
 pub fn carrier(root: &Section<'_>) -> String {
     let names = TRANSPORTS.iter().map(|(name, _)| *name);
     let default = names.clone().next().unwrap_or_default().to_owned();

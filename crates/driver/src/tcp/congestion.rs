@@ -1,18 +1,18 @@
-//! Which congestion control a connection has where none is asked for: the kernel's own, unless that is BBR.
+//! The default congestion control of a connection: the kernel's own, unless that is BBR.
 //!
-//! BBR paces: without the queueing discipline `fq` under it the kernel arms a timer for each burst, and each burst of a channel is a
-//! wake-up of whoever reads it. Between two hosts of one machine a channel took twice the processor time for a byte, and carried half.
-//! Who wants BBR, for a long way with losses, names it.
+//! BBR paces. Without the queueing discipline `fq` under it the kernel arms a timer for each burst, and each burst of a
+//! channel wakes the reader. Between two hosts on one machine a channel took twice the processor time per byte, and
+//! carried half. BBR must be named explicitly, for a long path with losses.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::net::sockopt;
 
-/// What is taken in place of BBR: the first that the kernel has and permits.
+/// The replacement of BBR: the first algorithm that the kernel has and permits.
 const INSTEAD: [&str; 2] = ["cubic", "reno"];
 
-/// Sets the algorithm `name`, or where there is none the one to prefer. What the kernel refuses is left as it is.
+/// Sets the algorithm `name`, or else the preferred one. Where the kernel refuses, nothing changes.
 pub fn set(socket: impl AsFd, name: Option<&str>) {
     let socket = socket.as_fd();
     if let Some(name) = name {
@@ -24,7 +24,7 @@ pub fn set(socket: impl AsFd, name: Option<&str>) {
     }
 }
 
-/// The algorithm of channels for which none is named; empty where this host has no TCP. Asked of the kernel once.
+/// The algorithm of channels for which none is named; empty where this host has no TCP. The kernel is asked once.
 pub fn default_congestion_control() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -37,8 +37,8 @@ pub fn default_congestion_control() -> &'static str {
     })
 }
 
-/// Why channels cannot have the algorithm `name`: this kernel has none of that name, also not as a module that it could load. Nothing
-/// where it has, or where that cannot be told.
+/// Why channels can not have the algorithm `name`: this kernel has none of that name, nor a module that it could load.
+/// `None` where it has, or where that is unknown.
 #[must_use]
 pub fn congestion_control_refusal(name: &str) -> Option<String> {
     let socket = super::socket::open(&([127, 0, 0, 1], 0).into()).ok()?;
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "reno");
         set(&socket, Some("no-such-algorithm"));
         assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "reno");
-        // The kernel's own is kept where it does not pace.
+        // The kernel's own algorithm is kept where it does not pace.
         set(&socket, Some(&before));
         set(&socket, None);
         let now = sockopt::tcp_congestion(&socket).unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel knows of a connection.
+//! The kernel's information about a connection.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::Status;
 /// Bytes not sent yet; `linux/sockios.h`.
 const SIOCOUTQNSD: libc::Ioctl = 0x894b;
 
-/// How a connection is doing; zeros where it is none any more.
+/// The status of a connection; zeros where it is not connected any more.
 pub fn status(socket: BorrowedFd<'_>) -> Status {
     let info = info(socket);
     let unsent = count(socket, SIOCOUTQNSD);
@@ -21,7 +21,7 @@ pub fn status(socket: BorrowedFd<'_>) -> Status {
             u32::MAX => Duration::ZERO,
             known => Duration::from_micros(known.into()),
         },
-        // As many packets are on their way as the window has, and more bytes are there.
+        // The window is full of packets in flight, and more bytes wait.
         congestion_limited: unsent > 0 && in_flight(&info) >= info.tcpi_snd_cwnd,
         repeats: info.tcpi_unacked > 0 && info.tcpi_retransmits > 0,
         retransmissions: info.tcpi_total_retrans.into(),

@@ -46,11 +46,11 @@ impl Transport for Tcp {
         let socket = socket::open(&at)?;
         rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
         if at.is_ipv6() {
-            // So that the same port of IPv4 can be listened at, too.
+            // So that the same port of IPv4 can be used for another listener.
             rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
         }
-        // Accepted connections begin with these; the size of the buffers decides on the scale of the
-        // window, which is told with the first packet.
+        // Accepted connections inherit these options. The size of the buffers determines the scale of the window, which
+        // is announced with the first packet.
         prepare::prepare(&socket, options);
         rustix::net::bind(&socket, &at)?;
         rustix::net::listen(&socket, BACKLOG)?;
@@ -78,7 +78,7 @@ impl Acceptor for Listener {
         loop {
             return match rustix::net::acceptfrom_with(&self.socket, flags) {
                 Ok((socket, from)) => {
-                    // Without an address, it has gone already.
+                    // A connection without an address has ended already.
                     let Some(Ok(from)) = from.map(SocketAddr::try_from) else {
                         continue;
                     };
@@ -91,7 +91,7 @@ impl Acceptor for Listener {
                 Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP) => {
                     Err(io::Error::other("the listener is broken"))
                 }
-                // What the network did to a connection that was not taken yet: see accept(2).
+                // Network errors of a connection that was not accepted yet: see accept(2).
                 Err(_) => continue,
             };
         }
@@ -143,7 +143,7 @@ impl Channel for Connection {
     }
 
     fn shut_down(&mut self) {
-        // Not connected any more is shut down.
+        // An error means that the connection has ended already.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
     }
 }

@@ -9,14 +9,14 @@ use rustix::net::sockopt;
 use super::congestion;
 use crate::Options;
 
-/// `TCP_RTO_MAX_MS` of linux/tcp.h, which libc does not have: the longest time between two retransmissions, for TCP two minutes and
-/// doubled each time. From Linux 6.15 on.
+/// `TCP_RTO_MAX_MS` of linux/tcp.h, which libc does not have: the longest time between two retransmissions. The default
+/// of TCP is two minutes, reached by doubling. Available since Linux 6.15.
 const RETRANSMISSION_MOST_MS: libc::c_int = 44;
 
-/// Sets what is asked. What the system refuses is left as it is: a channel without it still works, and
-/// whether the host has an algorithm or permits a priority is checked with the configuration.
+/// Sets the options. A setting that the system refuses stays as it is: a channel still works without it, and the
+/// configuration checks whether the host has an algorithm or permits a priority.
 pub fn prepare(socket: &OwnedFd, options: &Options) {
-    // The sender gathers what there is into one call: nothing is won by waiting for more.
+    // The sender gathers bytes into one call: waiting for more would gain nothing.
     let _ = sockopt::set_tcp_nodelay(socket, true);
     congestion::set(socket, options.congestion_control.as_deref());
     if let Some(bytes) = options.send_buffer {
@@ -30,7 +30,7 @@ pub fn prepare(socket: &OwnedFd, options: &Options) {
         set(socket.as_fd(), level, bytes);
     }
     if let Some(dscp) = options.dscp {
-        // Of the kernel's two options, one fits the socket. Sets the priority too: that comes behind.
+        // Of the kernel's two options one fits the socket. It sets the priority too, which is set after it.
         let octet = (dscp & 63) << 2;
         let _ = sockopt::set_ip_tos(socket, octet);
         let _ = sockopt::set_ipv6_tclass(socket, octet.into());
@@ -47,7 +47,8 @@ pub fn prepare(socket: &OwnedFd, options: &Options) {
     }
 }
 
-/// The port is chosen when the connection is made, by its destination: others may have it too.
+/// The kernel chooses the port when the connection is made, by its destination: other connections may use the same
+/// port.
 pub fn leave_port_open(socket: &OwnedFd) {
     set(
         socket.as_fd(),
@@ -58,7 +59,7 @@ pub fn leave_port_open(socket: &OwnedFd) {
 
 fn unanswered_limit(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
     let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(i32::MAX.unsigned_abs());
-    // Governs bytes that are not acknowledged, a closed window, and with keep-alive an idle peer.
+    // This applies to unacknowledged bytes, a closed window, and with keep-alive to an idle peer.
     sockopt::set_tcp_user_timeout(socket, milliseconds.clamp(1, i32::MAX.unsigned_abs()))?;
     // The kernel counts these in whole seconds.
     let third = Duration::from_secs((limit.as_secs() / 3).clamp(1, 32_767));
@@ -66,8 +67,8 @@ fn unanswered_limit(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
     sockopt::set_tcp_keepintvl(socket, third)?;
     sockopt::set_tcp_keepcnt(socket, 3)?;
     sockopt::set_socket_keepalive(socket, true)?;
-    // After a silence the first packet that comes through is a second away at most. Only with a limit of time: without one the kernel
-    // counts retransmissions, and gives up after so many.
+    // After a silence the next retransmission is at most a second away. This is set only with a time limit: without one
+    // the kernel counts retransmissions, and gives up after a number of them.
     set(
         socket.as_fd(),
         (libc::IPPROTO_TCP, RETRANSMISSION_MOST_MS),

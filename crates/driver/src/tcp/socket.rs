@@ -1,4 +1,4 @@
-//! Sockets, before anything is set of them.
+//! New sockets without options.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

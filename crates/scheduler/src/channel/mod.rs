@@ -18,7 +18,7 @@ use crate::view::{ChannelView, Class, SocketView};
 /// Occupancy from which on a channel gets no further segment: 2 MiB (paper, section 4).
 pub const THRESHOLD: u64 = 2 << 20;
 
-/// Where a segment goes.
+/// The channel of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// To the channel with this index in the list that was shown.
@@ -32,9 +32,9 @@ pub enum Choice {
 
 /// Chooses a channel for a segment.
 ///
-/// What every policy must keep, and [`Candidates`] keeps for it: only channels that are up; never the other class while
-/// a channel of the socket's own is up; never one whose occupancy has reached the threshold. So a channel never holds
-/// more than the threshold and one segment, whatever the sockets do.
+/// The rules that every policy must keep, and that [`Candidates`] enforces: only channels that are up; never the other
+/// class while a channel of the socket's own class is up; never a channel whose occupancy has reached the threshold. So
+/// a channel never holds more than the threshold and one segment, whatever the sockets do.
 pub trait ChannelPolicy: Send {
     /// Chooses among the channels of one worker or of one peer, for `length` bytes of a socket. The list may be
     /// another, in another order, at each call.
@@ -77,13 +77,13 @@ impl<'a> Candidates<'a> {
         })
     }
 
-    /// How many channels there are, usable or not.
+    /// The number of channels, usable or not.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.channels.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no channel.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.channels.is_empty()

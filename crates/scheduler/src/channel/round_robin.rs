@@ -3,7 +3,7 @@
 use super::{Candidates, ChannelPolicy, Choice};
 use crate::view::{ChannelView, SocketView};
 
-/// Each usable channel in turn, `stay` segments on each; those at the threshold are passed over.
+/// Each usable channel in turn, with `stay` segments on each. Channels at the threshold are skipped.
 #[derive(Clone, Debug)]
 pub struct RoundRobin {
     threshold: u64,
@@ -14,9 +14,9 @@ pub struct RoundRobin {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Where the next segment goes, if it can.
+    /// The channel of the next segment, if it is usable.
     index: usize,
-    /// Segments that still go there; 0 if none went yet.
+    /// The number of further segments on it; 0 before the first segment.
     left: u32,
 }
 

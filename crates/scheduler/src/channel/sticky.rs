@@ -1,10 +1,10 @@
-//! A socket stays where it is while there is room.
+//! A socket keeps its channel while there is room.
 
 use super::{Candidates, ChannelPolicy, Choice};
 use crate::view::{ChannelView, SocketView};
 
-/// The channel of the socket's last segment, until its occupancy reaches `spill`; then the least occupied, and the
-/// socket stays there. Segments of a socket seldom overtake each other, and its state stays in one worker's cache.
+/// The channel of the socket's last segment, until its occupancy reaches `spill`; then the least occupied one, which
+/// the socket keeps. Segments of a socket seldom overtake each other, and its state stays in one worker's cache.
 #[derive(Clone, Debug)]
 pub struct Sticky {
     threshold: u64,

@@ -1,4 +1,4 @@
-//! Who copies between a program's buffer and a ring: its own thread, or copy workers beside it.
+//! The thread that copies between a program's buffer and a ring: the program's own, or a copy worker.
 
 mod split;
 
@@ -27,11 +27,11 @@ pub struct CopyRequest {
     pub class: Class,
     /// Bytes of the whole call.
     pub length: u64,
-    /// Bytes of the call that somebody copies already.
+    /// Bytes of the call that are being copied already.
     pub assigned: u64,
     /// Bytes of the socket that copy workers have and did not finish.
     pub in_flight: u64,
-    /// Where the caller runs, if known.
+    /// The core of the caller, if known.
     pub core: Option<CoreId>,
 }
 
@@ -40,7 +40,7 @@ pub struct CopyRequest {
 pub struct CopyWorkerView {
     /// Its number.
     pub id: WorkerId,
-    /// Where it runs, if it is placed.
+    /// Its core, if it is placed.
     pub core: Option<CoreId>,
     /// Bytes that wait for it.
     pub queued: u64,
@@ -48,7 +48,8 @@ pub struct CopyWorkerView {
     pub near: bool,
 }
 
-/// Who copies the next part of a call. The bytes are at least 1 unless the call is all assigned, and never more than what is left.
+/// The thread that copies the next part of a call. The number of bytes is at least 1, unless the whole call is
+/// assigned, and at most what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyChoice {
     /// The calling thread.
@@ -60,7 +61,7 @@ pub enum CopyChoice {
 /// Splits large calls. Asked again and again until all bytes of a call are assigned; the caller hands out what workers
 /// copy first, and copies its own parts meanwhile.
 pub trait CopyPolicy: Send {
-    /// Who copies the next part.
+    /// Chooses the thread for the next part.
     fn choose(&mut self, request: &CopyRequest, workers: &[CopyWorkerView], now: u64)
     -> CopyChoice;
 }

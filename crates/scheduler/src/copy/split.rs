@@ -3,7 +3,7 @@
 use super::{CopyChoice, CopyPolicy, CopyRequest, CopyWorkerView, Direction};
 use crate::view::Class;
 
-/// How a worker is chosen among those that may be.
+/// How a worker is chosen among the available ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// The one with the fewest bytes; of equals, each in turn.
@@ -23,13 +23,13 @@ pub struct CopyParameters {
     pub threshold: u64,
     /// Calls below this are copied by the caller.
     pub least: u64,
-    /// What the caller copies first in any case: by then a worker is awake.
+    /// The bytes that the caller always copies first: a worker is awake by then.
     pub local: u64,
     /// The size of a part.
     pub part: u64,
     /// A socket with so much in flight copies itself, when sending.
     pub in_flight_send: u64,
-    /// And when receiving.
+    /// The same for a receive.
     pub in_flight_receive: u64,
 }
 

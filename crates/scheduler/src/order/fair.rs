@@ -6,10 +6,10 @@
 //!   tenants whose caps are used up wait aside, the earliest first
 //! ```
 //!
-//! Segments stay whole: a turn goes on while anything of its quantum is left, so the last segment may overdraw it, and
-//! the next turn begins with that debt. A segment is never larger than the quantum, so that every turn sends
-//! something and a decision does not depend on how many sockets there are. So two sockets that always have bytes never
-//! differ by two quanta or more, however long they run.
+//! Segments stay whole: a turn goes on while any of its quantum is left, so the last segment may overdraw it, and the
+//! next turn begins with that debt. A segment is never larger than the quantum. So every turn sends something, and a
+//! decision does not depend on the number of sockets. Two sockets that always have bytes never differ by two quanta or
+//! more.
 
 mod parts;
 
@@ -40,7 +40,7 @@ pub struct FairParameters {
     pub shares: Shares,
     /// Bytes of one turn of a socket, and the largest segment: 1 to 1 GiB.
     pub quantum: u32,
-    /// Whether L goes before T. If not, every socket counts as T.
+    /// Whether L precedes T. If not, every socket counts as T.
     pub class_priority: bool,
     /// Percent of the bytes that T gets while L has bytes, 0 to 50. 0 is strict priority.
     pub throughput_share: u8,

@@ -1,4 +1,4 @@
-//! Who sends next, and how much.
+//! The next socket, and its number of bytes.
 
 mod fair;
 
@@ -32,7 +32,7 @@ impl Room {
         Self { bytes: [bytes; 2] }
     }
 
-    /// What one class may send.
+    /// The room of one class.
     #[must_use]
     pub const fn of(self, class: Class) -> u32 {
         self.bytes[class.index()]
@@ -46,16 +46,16 @@ impl Room {
     }
 }
 
-/// What a socket may send now. Nothing is charged before [`OrderPolicy::on_sent`].
+/// The permission of a socket to send now. Nothing is charged before [`OrderPolicy::on_sent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who.
+    /// The socket.
     pub socket: SocketId,
-    /// Whose.
+    /// The tenant.
     pub tenant: TenantId,
     /// On channels of this class.
     pub class: Class,
-    /// How many bytes, at least 1.
+    /// The number of bytes, at least 1.
     pub bytes: u32,
 }
 
@@ -66,7 +66,7 @@ pub enum Next {
     Grant(Grant),
     /// All that could send is held back by caps until then.
     Until(u64),
-    /// Nobody has anything to send, or the room is 0.
+    /// No socket has anything to send, or the room is 0.
     Idle,
 }
 
@@ -138,14 +138,14 @@ pub trait OrderPolicy: Send {
     /// Changes a socket's class.
     fn set_class(&mut self, socket: SocketId, class: Class);
 
-    /// Says how many bytes a socket may send from now on: the lesser of what lies in its ring and what the receiver's
-    /// window takes. 0 takes it out of the order.
+    /// Sets how many bytes a socket may send from now on: the lesser of the bytes in its ring and the receiver's
+    /// window. 0 takes the socket out of the order.
     fn update(&mut self, socket: SocketId, sendable: u64);
 
-    /// Who sends next. Asking again without [`Self::on_sent`] gives the same answer, unless something changed.
+    /// The next grant. A second call without [`Self::on_sent`] gives the same answer, unless something changed.
     fn next(&mut self, room: Room, now: u64) -> Next;
 
-    /// Charges what was sent of a grant, at most what it said.
+    /// Charges the sent bytes of a grant, at most its number.
     fn on_sent(&mut self, grant: &Grant, bytes: u32, now: u64);
 
     /// Asks for one operation of a tenant that is no segment (a connect).
@@ -162,8 +162,8 @@ pub trait OrderPolicy: Send {
     fn restore(&mut self, snapshot: &Snapshot, now: u64);
 }
 
-/// What an [`OrderPolicy`] holds, so that policies can be changed while sockets live. Tokens come along: changing the
-/// policy is no way around a cap.
+/// The state of an [`OrderPolicy`], so that policies can be changed while sockets live. Tokens are included: a change
+/// of the policy is no way around a cap.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Each tenant and its tokens.
@@ -177,7 +177,7 @@ pub struct Snapshot {
 pub struct SocketState {
     /// Its number.
     pub id: SocketId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant: TenantId,
     /// Its class.
     pub class: Class,

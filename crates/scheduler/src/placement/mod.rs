@@ -27,7 +27,7 @@ pub struct Core {
     pub node: u16,
 }
 
-/// What runs on a core.
+/// An occupant of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupant {
     /// A worker of ours.
@@ -36,15 +36,15 @@ pub enum Occupant {
     Program(Class),
 }
 
-/// A core and what runs on it; a core with three occupants is there three times.
+/// A core and its occupant. A core with three occupants is listed three times.
 pub type Occupied = (CoreId, Occupant);
 
-/// What a placement looks at.
+/// The input of a placement.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementView<'a> {
     /// Cores that we may use.
     pub cores: &'a [Core],
-    /// What runs where. The worker in question is not in it, or counts as nothing.
+    /// The occupants of cores. The worker in question is not among them, or is ignored.
     pub occupied: &'a [Occupied],
     /// The NUMA node of the network device, if known.
     pub device_node: Option<u16>,
@@ -61,7 +61,7 @@ impl PlacementView<'_> {
     }
 }
 
-/// Where a worker runs, and how the kernel should treat it there.
+/// The core of a worker, and its treatment by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The core to pin it to; none: leave it to the kernel.
@@ -77,11 +77,11 @@ pub struct Placed {
 /// Why a core was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Nothing else runs there.
+    /// No other occupant.
     Free,
     /// The core is free, but its hyper-thread sibling is not.
     SharesPhysicalCore,
-    /// Something that does not disturb it runs there.
+    /// An occupant that does not disturb it shares the core.
     SharesCore,
     /// There is no core that keeps L and T apart.
     NoIsolation,
@@ -103,12 +103,12 @@ impl fmt::Display for Reason {
 
 /// Places one worker at a time.
 pub trait PlacementPolicy: Send {
-    /// Where to run a worker of a class.
+    /// Chooses the core of a worker of a class.
     fn place(&mut self, worker: WorkerId, class: Class, view: &PlacementView<'_>) -> Placed;
 }
 
-/// How urgent a worker is to the kernel's scheduler. L workers get short slices and come first: they have little to do, and
-/// soon (the paper runs its latency channels on high-priority work queues).
+/// The urgency of a worker for the kernel's scheduler. L workers get short slices and precede others: they have little
+/// to do, and soon (the paper runs its latency channels on high-priority work queues).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Urgency {
     /// Niceness of L workers below 0: 5 is nice -5. 0 to 20.
@@ -141,7 +141,7 @@ impl Urgency {
     }
 }
 
-/// What already runs on a core and beside it.
+/// The occupants of a core, and those beside it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     /// Occupants of this core: by class, workers and programs together.
@@ -173,7 +173,7 @@ impl Load {
         load
     }
 
-    /// How much a worker of the class would disturb, and be disturbed.
+    /// How much a worker of the class would disturb others, and be disturbed.
     fn disturbance(&self, class: Class) -> (u16, u16, u16, u16) {
         let other = class.other().index();
         let own = class.index();

@@ -45,7 +45,7 @@ impl PlacementPolicy for Near {
     }
 }
 
-/// How many occupants share the core's last-level cache, and how many its node.
+/// The number of occupants that share the core's last-level cache, and the number on its node.
 fn neighbours(core: &Core, worker: WorkerId, view: &PlacementView<'_>) -> (u32, u32) {
     let mut near = (0, 0);
     for (place, occupant) in view.occupied {

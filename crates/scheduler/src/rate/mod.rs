@@ -1,4 +1,4 @@
-//! Token buckets: over any span of time, at most the burst and what the rate gives in that span.
+//! Token buckets: over any span of time, at most the burst and the rate times the span.
 
 mod text;
 
@@ -29,13 +29,13 @@ impl Rate {
         }
     }
 
-    /// A rate in bytes, with a burst of what it gives in 20 ms, and at least 4096.
+    /// A rate in bytes, with a burst of 20 ms of the rate, and at least 4096.
     #[must_use]
     pub fn bytes(per_second: u64) -> Self {
         Self::new(per_second, (per_second / 50).max(4096))
     }
 
-    /// A rate in operations, with a burst of what it gives in 20 ms, and at least 1.
+    /// A rate in operations, with a burst of 20 ms of the rate, and at least 1.
     #[must_use]
     pub fn operations(per_second: u64) -> Self {
         Self::new(per_second, per_second / 50)
@@ -53,9 +53,9 @@ impl Rate {
         self.burst
     }
 
-    /// Divides this cap over workers that work for one tenant, by what each of them asked for lately: first equal
-    /// parts, then what some do not need goes to those that need more (max-min), then what is left to all. The
-    /// parts never come to more than the cap, but for the least rate of 1 that each gets.
+    /// Divides this cap over the workers of one tenant, by their recent demand: first equal parts, then the unused
+    /// parts to the workers that need more (max-min), then the rest to all. The sum of the parts never exceeds the cap,
+    /// except for the minimum rate of 1 of each.
     ///
     /// `demands` are units per second; `parts` gets as many rates as both are long.
     pub fn divide(self, demands: &[u64], parts: &mut [Self]) {
@@ -151,7 +151,7 @@ impl TokenBucket {
         self.tokens
     }
 
-    /// How many of `wanted` may be taken.
+    /// How many of `wanted` tokens may be taken.
     ///
     /// All or the burst at least, so that a cap makes segments late rather than small.
     ///
@@ -206,7 +206,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Full buckets for the caps there are.
+    /// Full buckets for the existing caps.
     #[must_use]
     pub fn full(bytes: Option<Rate>, operations: Option<Rate>, now: u64) -> Self {
         Self {

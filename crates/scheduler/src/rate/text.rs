@@ -5,7 +5,7 @@ use core::fmt;
 use super::{MOST, MOST_PER_SECOND, Rate};
 use crate::unit::Unit;
 
-/// What is written is no rate.
+/// The text is no rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateError {
     text: String,
@@ -33,7 +33,7 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// One sentence that says what may be written.
+    /// A sentence that describes valid rates.
     pub fn parse_bytes(text: &str) -> Result<Self, RateError> {
         let bits = |rate: &str| {
             let (name, size) = BITS.iter().find(|(name, _)| rate.ends_with(name))?;
@@ -51,7 +51,7 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// One sentence that says what may be written.
+    /// A sentence that describes valid rates.
     pub fn parse_operations(text: &str) -> Result<Self, RateError> {
         let rate = |rate: &str| Unit::Count.parse(rate);
         parse(text, rate, Unit::Count, Self::operations).ok_or_else(|| RateError {

@@ -1,4 +1,4 @@
-//! What a policy says of itself: name, parameters, bounds; and the values it gets.
+//! The description of a policy: name, parameters, bounds; and its values.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ pub struct Description {
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// What can be set.
+    /// The parameters.
     pub parameters: &'static [Parameter],
     /// Whether values that are each within bounds go together; if not, why.
     pub check: fn(&Values<'_>) -> Result<(), &'static str>,
@@ -41,18 +41,18 @@ pub struct Parameter {
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// How values are written.
+    /// The unit of values.
     pub unit: Unit,
     /// Least value that is taken.
     pub least: u64,
     /// Most.
     pub most: u64,
-    /// What it is if not set.
+    /// The default value.
     pub default: u64,
 }
 
 impl Parameter {
-    /// What may be written, for people.
+    /// The valid values, for people.
     #[must_use]
     pub fn range(&self) -> String {
         match self.unit {

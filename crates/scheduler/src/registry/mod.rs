@@ -4,7 +4,7 @@
 //!   "round-robin stay=6 threshold=2MiB" --> Setting (name, checked values) --> Registry --> Box<dyn ChannelPolicy>
 //! ```
 //!
-//! Names are unique over all kinds, so that a setting says by itself what it changes. A program can add its own policies.
+//! Names are unique over all kinds, so that a setting identifies what it changes. A program can add its own policies.
 
 mod builtin;
 mod description;
@@ -25,23 +25,23 @@ use crate::order::OrderPolicy;
 use crate::placement::PlacementPolicy;
 use crate::scale::ScalePolicy;
 
-/// What a policy decides.
+/// The subject of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Which channel a segment takes.
     Channel,
-    /// Who sends next.
+    /// The next socket.
     Order,
-    /// How many channels.
+    /// The number of channels.
     Scale,
     /// On which core a worker runs.
     Placement,
-    /// Who copies.
+    /// The thread that copies.
     Copy,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] = [
         Self::Channel,
         Self::Order,
@@ -85,7 +85,7 @@ pub enum Maker {
 }
 
 impl Maker {
-    /// What its policies decide.
+    /// The kind of its policies.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -104,7 +104,7 @@ impl fmt::Debug for Maker {
     }
 }
 
-/// All policies there are.
+/// All known policies.
 #[derive(Clone, Debug)]
 pub struct Registry {
     entries: Vec<(&'static Description, Maker)>,
@@ -129,7 +129,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`SettingError::NameTaken`] if there is one of that name, of any kind.
+    /// [`SettingError::NameTaken`] if a policy of any kind has that name.
     pub fn add(
         &mut self,
         description: &'static Description,
@@ -168,7 +168,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// One sentence that says what is wrong and lists what there is.
+    /// A sentence with the mistake and a list of the policies.
     pub fn parse(&self, text: &str) -> Result<Setting, SettingError> {
         let mut words = setting::words(text);
         let name = words.next().ok_or(SettingError::Empty)?;
@@ -267,7 +267,8 @@ impl Registry {
         }
     }
 
-    /// What a copy policy says to who cannot ask it: the library in programs. `None` if nothing is to be split.
+    /// The parameters of a copy policy, for the library in programs, which can not ask the policy. `None` if nothing is
+    /// to be split.
     ///
     /// # Errors
     ///
@@ -280,7 +281,7 @@ impl Registry {
         if maker.kind() != Kind::Copy {
             return Err(setting.wrong_kind(Kind::Copy, maker.kind()));
         }
-        // A policy of others says nothing by these names.
+        // A policy of another program has no parameters of these names.
         let parameters = builtin::copy(&setting.values(), Pick::LeastLoaded);
         Ok((parameters.part > 0).then_some(parameters))
     }

@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use super::{Description, Kind, Registry, Unit, Values};
 
-/// What is wrong with a setting.
+/// A mistake in a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingError {
     /// No name.
@@ -14,7 +14,7 @@ pub enum SettingError {
     UnknownPolicy {
         /// The name.
         name: String,
-        /// What there is.
+        /// The known ones.
         known: String,
     },
     /// The policy has no such parameter.
@@ -23,7 +23,7 @@ pub enum SettingError {
         policy: &'static str,
         /// The name.
         name: String,
-        /// What there is.
+        /// The known ones.
         known: String,
     },
     /// The value cannot be read, or is out of bounds.
@@ -32,9 +32,9 @@ pub enum SettingError {
         policy: &'static str,
         /// The parameter.
         parameter: &'static str,
-        /// What was written.
+        /// The text.
         value: String,
-        /// What may be written.
+        /// The valid values.
         range: String,
     },
     /// Values that do not go together.
@@ -50,9 +50,9 @@ pub enum SettingError {
     WrongKind {
         /// The policy.
         policy: &'static str,
-        /// What it decides.
+        /// The actual kind.
         is: Kind,
-        /// What is wanted.
+        /// The expected kind.
         wanted: Kind,
     },
     /// No kind has that name.
@@ -135,7 +135,7 @@ impl Setting {
         }
     }
 
-    /// What it decides.
+    /// The kind.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -166,7 +166,7 @@ impl Setting {
     ///
     /// # Errors
     ///
-    /// One sentence that says what is wrong and what may be written.
+    /// A sentence with the mistake and the valid values.
     pub fn set(&mut self, assignment: &str) -> Result<(), SettingError> {
         let (name, text) = assignment
             .split_once('=')
@@ -200,7 +200,7 @@ impl Setting {
     ///
     /// # Errors
     ///
-    /// One sentence that says what does not.
+    /// A sentence with the mistake.
     pub fn check(&self) -> Result<(), SettingError> {
         (self.description.check)(&self.values()).map_err(|why| SettingError::Inconsistent {
             policy: self.name(),
@@ -279,7 +279,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// One sentence that says what is wrong and lists what there is.
+    /// A sentence with the mistake and a list of the policies.
     pub fn set_entry(
         &mut self,
         registry: &Registry,
@@ -296,7 +296,7 @@ impl Settings {
         Ok(())
     }
 
-    /// All of them, in the order of [`Kind::ALL`].
+    /// All settings, in the order of [`Kind::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.settings.iter()
     }

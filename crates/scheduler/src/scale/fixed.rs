@@ -12,7 +12,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// How many L and how many T channels, at least 1 of T.
+    /// The numbers of L and of T channels, at least 1 of T.
     #[must_use]
     pub fn new(latency: u16, throughput: u16) -> Self {
         Self {
@@ -44,12 +44,12 @@ const AGAIN: u64 = SECOND;
 /// Brings the number of channels within bounds, without asking for the same one at every look.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
-    /// When a channel was asked for, and how many there were.
+    /// When a channel was requested, and how many there were.
     asked: Option<(u64, u16)>,
 }
 
 impl Bounds {
-    /// Nothing if the number is within its bounds.
+    /// `None` if the number is within its bounds.
     pub(super) fn keep(
         &mut self,
         view: &ScaleView<'_>,

@@ -1,9 +1,9 @@
 //! More channels when workers are persistently busy and the transport is not what holds them back; fewer when idle.
 //!
-//! What keeps it from flapping: busy and idle lie apart; each must last, idle far longer; time between looks that were
-//! neither counts against busy and begins idle anew; none is retired whose share would make the others busy; after a
-//! change nothing changes for a while; and a channel that was missed after it had been retired makes idle have to last
-//! twice as long next time.
+//! Flapping is prevented in several ways: busy and idle have different thresholds; each must last, idle far longer;
+//! time between samples that were neither counts against busy and restarts idle; no channel is retired whose share
+//! would make the others busy; after a change nothing changes for a while; and if a channel was missed after it had
+//! been retired, idle must last twice as long next time.
 
 use super::fixed::Bounds;
 use super::{Action, Reason, ScaleDecision, ScalePolicy, ScaleView};
@@ -14,7 +14,7 @@ use crate::time::{MILLISECOND, SECOND};
 pub struct HysteresisParameters {
     /// Least and most channels, by [`crate::Class::index`].
     pub counts: [(u16, u16); 2],
-    /// From here on workers are busy.
+    /// From this utilisation on workers are busy.
     pub busy: u16,
     /// Below this they are idle.
     pub idle: u16,
@@ -160,7 +160,7 @@ impl State {
         }
     }
 
-    /// Adds the time since the last look to what it was. One look says nothing about a long time before it.
+    /// Adds the time since the last sample to its state. One sample tells nothing about a long time before it.
     fn account(&mut self, parameters: &HysteresisParameters, utilisation: u16, now: u64) {
         let elapsed = now.saturating_sub(self.looked_at.unwrap_or(now));
         self.looked_at = Some(now);

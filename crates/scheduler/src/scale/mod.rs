@@ -1,4 +1,4 @@
-//! How many channels there are to a peer.
+//! The number of channels to a peer.
 
 mod fixed;
 mod hysteresis;
@@ -15,7 +15,7 @@ use core::fmt;
 
 use crate::view::{ChannelId, ChannelView, Class, Phase, WorkerView};
 
-/// What a decision about one class of one peer looks at.
+/// The input of a decision about one class of one peer.
 #[derive(Clone, Copy, Debug)]
 pub struct ScaleView<'a> {
     /// Which channels it is about.
@@ -79,10 +79,10 @@ impl<'a> ScaleView<'a> {
     }
 }
 
-/// What to do.
+/// The decided action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// No change.
     Keep,
     /// Dial one more.
     Add,
@@ -95,7 +95,7 @@ pub enum Action {
 pub struct ScaleDecision {
     /// Which channels it is about.
     pub class: Class,
-    /// What to do.
+    /// The decided action.
     pub action: Action,
     /// Why, with the figures.
     pub reason: Reason,

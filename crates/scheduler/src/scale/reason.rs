@@ -9,16 +9,16 @@ use crate::time::MILLISECOND;
 pub enum Reason {
     /// Fewer than the least.
     TooFew {
-        /// How many there are.
+        /// The present number.
         count: u16,
-        /// How many there must be.
+        /// The minimum.
         least: u16,
     },
     /// More than the most, after a change of the configuration.
     TooMany {
-        /// How many there are.
+        /// The present number.
         count: u16,
-        /// How many there may be.
+        /// The maximum.
         most: u16,
     },
     /// Workers have been busy for long, and the transport would take more.
@@ -28,7 +28,7 @@ pub enum Reason {
         /// Since when.
         lasted: u64,
     },
-    /// Workers have been idle for long, and the others can take what there is.
+    /// Workers have been idle for long, and the other channels can take their traffic.
     Idle {
         /// Mean of the workers.
         utilisation: u16,
@@ -44,29 +44,29 @@ pub enum Reason {
     IdleNotLong {
         /// For how long.
         lasted: u64,
-        /// How long it must last.
+        /// The required duration.
         wanted: u64,
     },
     /// Busy, but the network is what is slow: another channel would only take from others.
     CongestionLimited,
-    /// Busy, but there may not be more.
+    /// Busy, but the maximum is reached.
     AtMost {
-        /// How many there are.
+        /// The maximum.
         most: u16,
     },
-    /// Idle, but there may not be fewer.
+    /// Idle, but the minimum is reached.
     AtLeast {
-        /// How many there are.
+        /// The minimum.
         least: u16,
     },
     /// Idle, but one fewer would be busy.
     OthersWouldBeBusy {
-        /// What the mean would be.
+        /// The resulting mean.
         utilisation: u16,
     },
     /// The last change is too recent.
     JustChanged {
-        /// How long ago.
+        /// The time since then.
         ago: u64,
     },
     /// Neither busy nor idle.

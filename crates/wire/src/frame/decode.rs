@@ -1,4 +1,4 @@
-//! Bytes into frames. What a header can say alone is checked in `header`.
+//! The decoder of frames. Checks of the header alone are in `header`.
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -101,7 +101,7 @@ pub(crate) fn decode<'a>(header: &Header, payload: &'a [u8]) -> Result<Frame<'a>
             }
             Frame::ListenEnd(ListenEnd { serial, first })
         }
-        // The parser yields DATA by itself.
+        // The parser handles DATA itself.
         Kind::Data => return Err(Violation::NotOpen { kind }),
     })
 }

@@ -1,4 +1,4 @@
-//! Frames into bytes, in buffers of the caller.
+//! The encoder of frames, into buffers of the caller.
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -19,13 +19,13 @@ pub struct NoRoom {
     pub needed: usize,
 }
 
-/// What a header says besides its kind and length: handle, sequence, flags.
+/// The header's fields besides kind and length: handle, sequence, flags.
 type Words = (Handle, u64, u8);
 const NONE: Handle = Header::NO_HANDLE;
 
 impl Frame<'_> {
-    /// Writes the frame at the start of `buffer`, without allocating, and says how many bytes it
-    /// has: at most [`MOST_FIXED_FRAME`], but for ADDRESSES.
+    /// Writes the frame at the start of `buffer`, without allocating. Returns its length: at most [`MOST_FIXED_FRAME`],
+    /// except for ADDRESSES.
     ///
     /// # Errors
     /// The buffer is too small; nothing was written.
@@ -43,7 +43,7 @@ impl Frame<'_> {
         Ok(HEADER + length)
     }
 
-    /// Writes the payload; returns its length and what goes into the header.
+    /// Writes the payload. Returns its length and the fields of the header.
     fn encode_payload(&self, out: &mut [u8]) -> (usize, Words) {
         let quiet = (NONE, 0, 0);
         match self {
@@ -116,8 +116,8 @@ impl NcSyn {
     }
 }
 
-/// Writes an ADDRESSES frame from addresses; their ports and scopes are not told. Only the first
-/// [`MOST_ADDRESSES`] fit into a frame.
+/// Writes an ADDRESSES frame from addresses, without their ports and scopes. Only the first [`MOST_ADDRESSES`] fit into
+/// a frame.
 ///
 /// # Errors
 /// The buffer is too small; nothing was written.
@@ -136,7 +136,7 @@ pub fn encode_addresses(
     Ok(HEADER + length)
 }
 
-/// Writes the header of a frame, and gives the room for its payload.
+/// Writes the header of a frame, and returns the room for its payload.
 fn begin(kind: Kind, words: Words, length: usize, buffer: &mut [u8]) -> Result<&mut [u8], NoRoom> {
     let (handle, sequence, flags) = words;
     let no_room = NoRoom {
@@ -155,7 +155,7 @@ fn begin(kind: Kind, words: Words, length: usize, buffer: &mut [u8]) -> Result<&
     Ok(behind)
 }
 
-/// Writes `bytes` at the start of `out` and returns how many they are.
+/// Writes `bytes` at the start of `out` and returns their number.
 fn fill(out: &mut [u8], bytes: &[u8]) -> usize {
     put(out, 0, bytes);
     bytes.len()

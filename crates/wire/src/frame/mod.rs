@@ -13,20 +13,20 @@ use crate::hello::{Hello, HelloAnswer, HelloProof};
 use crate::kind::Kind;
 use crate::reason::{Class, GoAwayReason, Refusal, ResetReason};
 
-/// Asks for a virtual connection.
+/// Requests a virtual connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NcSyn {
     /// The initiator's socket: frames to it carry this handle.
     pub handle: Handle,
     /// The connecting program's address.
     pub client: Address,
-    /// The address it connects to.
+    /// The address to which it connects.
     pub server: Address,
     /// The initiator's first window: the responder may send up to this sequence.
     pub limit: u64,
-    /// The listener as LISTEN numbered it, or 0: whoever listens at `server`.
+    /// The listener's number in LISTEN, or 0 for any listener at `server`.
     pub listener: u32,
-    /// Class of the socket, if its program said one.
+    /// The class of the socket, if its program has declared one.
     pub class: Option<Class>,
 }
 
@@ -46,25 +46,25 @@ pub struct NcSynAck {
 pub struct NcRst {
     /// The initiator's socket.
     pub handle: Handle,
-    /// Why.
+    /// The reason.
     pub reason: Refusal,
 }
 
-/// How far the sender's ring for this socket is filled, and how far it may be.
+/// The acknowledgement and the window of the sender's ring for this socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The socket of the frame's receiver.
     pub handle: Handle,
-    /// All bytes before this sequence have arrived; the receiver of the frame may forget them.
+    /// All bytes before this sequence have arrived; the receiver of the frame may release them.
     pub filled: u64,
     /// The receiver of the frame may send up to this sequence. Never less than `filled`.
     pub limit: u64,
     /// Whether the FIN has arrived too, and all bytes before it.
     pub fin: bool,
-    /// Whether the receiver of the frame is to say its own window, without asking.
+    /// Whether the receiver of the frame must send its own window, which does not ask.
     pub ask: bool,
-    /// Whether bytes beyond `filled` had come and were forgotten: the receiver of the frame is to send
-    /// again what is not acknowledged.
+    /// Whether bytes beyond `filled` had come and were forgotten: the receiver of the frame must send again all
+    /// unacknowledged bytes.
     pub again: bool,
 }
 
@@ -73,19 +73,20 @@ pub struct Window {
 pub struct Fin {
     /// The socket of the frame's receiver.
     pub handle: Handle,
-    /// The sequence behind the last byte.
+    /// The sequence after the last byte.
     pub sequence: u64,
 }
 
-/// The byte before a sequence is urgent. Said right before the DATA in which it is, on the same channel, so that the two are lost together.
+/// The byte before a sequence is urgent. Sent right before the DATA that contains it, on the same channel, so that the
+/// two are lost together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Urgent {
     /// The socket of the frame's receiver.
     pub handle: Handle,
-    /// The sequence behind the urgent byte.
+    /// The sequence after the urgent byte.
     pub sequence: u64,
-    /// The first of the bytes up to there that were all sent as urgent, each by itself: the sequence of the urgent byte itself where it is
-    /// the only one.
+    /// The first byte of the run up to there whose bytes were all sent as urgent, each by itself. It is the urgent byte
+    /// itself where it is the only one.
     pub first: u64,
 }
 
@@ -94,53 +95,52 @@ pub struct Urgent {
 pub struct Rst {
     /// The socket of the frame's receiver.
     pub handle: Handle,
-    /// Why.
+    /// The reason.
     pub reason: ResetReason,
 }
 
-/// A frame came for a handle that is no socket of this host, or not any more.
+/// A frame came for a handle that is no living socket of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSocket {
-    /// The handle as that frame carried it: the *sender's* of NO_SOCKET. Its receiver finds the
-    /// socket by the handle of its peer.
+    /// The handle in that frame: the *sender's* of NO_SOCKET. Its receiver finds the socket by the handle of its peer.
     pub handle: Handle,
 }
 
 /// A listener exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// Greater than that of every announcement before.
+    /// Greater than the serial of every former announcement.
     pub serial: u64,
     /// The sender's number for it, never 0.
     pub listener: u32,
-    /// Where it listens; may be a wildcard.
+    /// Its address, which may be a wildcard.
     pub address: Address,
     /// An IPv6 listener that takes no IPv4.
     pub v6_only: bool,
 }
 
-/// A listener is gone.
+/// A listener is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlisten {
-    /// Greater than that of every announcement before.
+    /// Greater than the serial of every former announcement.
     pub serial: u64,
     /// The listener.
     pub listener: u32,
 }
 
-/// All listeners were announced since `first`: what was announced before it is gone.
+/// All listeners were announced since `first`: listeners announced before are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenEnd {
-    /// Greater than that of every announcement before.
+    /// Greater than the serial of every former announcement.
     pub serial: u64,
-    /// Serial of the first announcement of the list.
+    /// The serial of the first announcement of the list.
     pub first: u64,
 }
 
-/// All addresses of a host, instead of those that it told before.
+/// All addresses of a host, which replace the former ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses<'a> {
-    /// Greater than that of every announcement before.
+    /// Greater than the serial of every former announcement.
     pub serial: u64,
     /// The addresses; ports are zero.
     pub list: AddressList<'a>,
@@ -154,7 +154,7 @@ pub enum Frame<'a> {
     HelloAnswer(HelloAnswer),
     HelloProof(HelloProof),
     GoAway(GoAwayReason),
-    /// The number means something to its sender only.
+    /// The number has a meaning for its sender only.
     Ping(u64),
     /// The number of the PING.
     Pong(u64),

@@ -4,7 +4,7 @@ use crate::list::{Linked, Links, List};
 use crate::rate::{Allowance, Rate};
 use crate::view::{Class, TenantId, TenantView};
 
-/// What is left of somebody's turn.
+/// The rest of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turn {
     /// Bytes; below 0 a debt, less than a quantum.
@@ -13,7 +13,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Nothing more to send: credit is lost, debt stays.
+    /// There is nothing more to send: credit is lost, debt stays.
     pub(super) fn end(&mut self) {
         self.deficit = self.deficit.min(0);
         self.begun = false;
@@ -29,7 +29,7 @@ pub(super) fn take_turn(turn: &mut Turn, quantum: i64) {
     }
 }
 
-/// Charges bytes; says whether the turn is over.
+/// Charges bytes. Returns whether the turn is over.
 pub(super) fn spend(turn: &mut Turn, bytes: u32) -> bool {
     turn.deficit -= i64::from(bytes);
     let over = turn.deficit <= 0;
@@ -40,7 +40,7 @@ pub(super) fn spend(turn: &mut Turn, bytes: u32) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Socket {
     pub(super) attached: bool,
-    /// What it was attached with; the group may be of another, see `class_priority`.
+    /// The class with which it was attached; its group may be another one, see `class_priority`.
     pub(super) class: Class,
     pub(super) group: u32,
     pub(super) sendable: u64,
@@ -82,9 +82,9 @@ impl Linked for Socket {
 /// The sockets of a tenant in one class.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Group {
-    /// Those with bytes.
+    /// The sockets with bytes.
     pub(super) sockets: List,
-    /// How many these are.
+    /// The number of active sockets.
     pub(super) active: u32,
     pub(super) turn: Turn,
     /// The tenant's caps do not allow what it wants before then.
@@ -143,7 +143,7 @@ impl Tenant {
     }
 }
 
-/// What T is owed while L goes first.
+/// The share that T is owed while L goes first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Floor {
     /// Percent.
