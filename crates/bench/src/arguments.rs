@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::paper::{self, PaperArguments};
 use crate::patterns::{self, PatternsArguments};
 use crate::repetitions::{OnOneHost, Repeated};
+use crate::tenants::{self, TenantsArguments};
 use clap::{Args, Subcommand};
 use netchannel_namespaces::Error as Refused;
 
@@ -58,6 +59,10 @@ pub enum Between {
     /// Measure kernel TCP and NetChannel between two hosts, made of network namespaces
     #[command(after_help = HOSTS_HELP)]
     Hosts(HostsArguments),
+
+    /// Measure programs of a tenant, which have no network of their own, against programs that have one
+    #[command(after_help = tenants::HELP)]
+    Tenants(TenantsArguments),
 
     /// Measure traffic patterns between two such hosts: single flow, incast, outcast, all-to-all, RPCs and more
     #[command(after_help = patterns::HELP)]
@@ -113,6 +118,7 @@ impl Arguments {
         }
         match &self.between {
             Some(Between::Hosts(hosts)) => hosts.execute(launcher.netchannel, worker),
+            Some(Between::Tenants(tenants)) => tenants.execute(launcher.netchannel, worker),
             Some(Between::Patterns(patterns)) => {
                 let report = patterns::run(patterns, launcher.netchannel, worker)?;
                 patterns.shown.print(|| report.json(), || report.table())?;

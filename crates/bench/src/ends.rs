@@ -30,6 +30,8 @@ pub struct Ends<'a> {
     pub client: &'a Session<'a>,
     /// Where servers listen.
     pub address: IpAddr,
+    /// Clients are a tenant's: their side has no kernel TCP that could carry anything, and the servers' has nothing else.
+    is_tenant: bool,
     /// Why kernel TCP carried what NetChannel should have; on one host that is an error instead.
     fallbacks: Option<RefCell<BTreeSet<String>>>,
 }
@@ -41,6 +43,7 @@ impl<'a> Ends<'a> {
             server: session,
             client: session,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            is_tenant: false,
             fallbacks: None,
         }
     }
@@ -51,7 +54,16 @@ impl<'a> Ends<'a> {
             server,
             client,
             address,
+            is_tenant: false,
             fallbacks: Some(RefCell::default()),
+        }
+    }
+
+    /// Servers outside, clients of a tenant.
+    pub fn with_tenant(server: &'a Session<'a>, client: &'a Session<'a>, address: IpAddr) -> Self {
+        Ends {
+            is_tenant: true,
+            ..Ends::apart(server, client, address)
         }
     }
 
@@ -88,7 +100,7 @@ impl<'a> Ends<'a> {
     ) -> Result<(), RunError> {
         // Looked at over every transport alike, so that none is at a disadvantage.
         let count = kernel_tcp::established(server.pid(), port);
-        if transport != Transport::Netchannel || count == 0 {
+        if transport != Transport::Netchannel || self.is_tenant || count == 0 {
             return Ok(());
         }
         let Some(fallbacks) = &self.fallbacks else {
@@ -117,7 +129,7 @@ impl<'a> Ends<'a> {
 
     /// Waits until the clients' host knows of a server that has just begun to listen; if it never does, the run will say why.
     pub fn await_listener(&self, transport: Transport, port: u16) {
-        if transport != Transport::Netchannel || !self.are_apart() {
+        if transport != Transport::Netchannel || self.is_tenant || !self.are_apart() {
             return;
         }
         let deadline = Instant::now() + HEARD;

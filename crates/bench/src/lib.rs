@@ -46,6 +46,7 @@ mod repetitions;
 mod report;
 mod session;
 mod table;
+mod tenants;
 pub mod worker;
 
 pub use arguments::{Arguments, Between, exit_status};

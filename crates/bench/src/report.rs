@@ -50,6 +50,15 @@ pub enum Place {
         /// Bytes to which the buffers of a TCP socket, and the rings of a virtual one, may grow.
         buffer: usize,
     },
+    /// Servers on one host; clients on another, or as a tenant of it without a network.
+    Tenant {
+        /// The processors of the clients' host and of the servers'; none where they share all.
+        processors: [Vec<usize>; 2],
+        /// Of the programs' connections over kernel TCP, and of the stack's.
+        congestion_control: String,
+        /// Bytes to which the buffers of a TCP socket, and the rings of a virtual one, may grow.
+        buffer: usize,
+    },
 }
 
 impl Place {
@@ -58,6 +67,7 @@ impl Place {
         match self {
             Place::OneHost => "The same programs on one host, over different transports",
             Place::TwoHosts { .. } => "The same programs on two hosts, over different transports",
+            Place::Tenant { .. } => "The same programs, with a network and as a tenant without one",
         }
     }
 
@@ -72,12 +82,7 @@ impl Place {
                 of_channels,
                 buffer,
             } => {
-                let processors = if clients.is_empty() {
-                    "which share all processors".to_owned()
-                } else {
-                    let (clients, servers) = (listed(clients), listed(servers));
-                    format!("clients on processors {clients}, servers on {servers}")
-                };
+                let processors = shares(clients, servers);
                 let congestion_control = if congestion_control == of_channels {
                     congestion_control.clone()
                 } else {
@@ -90,8 +95,27 @@ impl Place {
                     buffer >> 20
                 ))
             }
+            Place::Tenant {
+                processors: [clients, servers],
+                congestion_control,
+                buffer,
+            } => Some(format!(
+                "two network namespaces joined by veth, {}; congestion control: {congestion_control}; buffers up to {} MiB; \
+                 the tenant is in a third namespace without a network, and the stack counts among its clients",
+                shares(clients, servers),
+                buffer >> 20
+            )),
         }
     }
+}
+
+/// Whose which processors are.
+fn shares(clients: &[usize], servers: &[usize]) -> String {
+    if clients.is_empty() {
+        return "which share all processors".to_owned();
+    }
+    let (clients, servers) = (listed(clients), listed(servers));
+    format!("clients on processors {clients}, servers on {servers}")
 }
 
 /// `0-3, 8`

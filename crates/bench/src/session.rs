@@ -26,6 +26,8 @@ pub struct Session<'a> {
     worker: &'a WorkerCommand,
     /// Where its programs are; none: where we are.
     host: Option<Host>,
+    /// Whether its programs use kernel TCP whatever the others use.
+    is_outside: bool,
     netchannel: Result<NetChannel, String>,
 }
 
@@ -42,6 +44,7 @@ impl<'a> Session<'a> {
             directory: directory.to_owned(),
             worker: &options.worker,
             host: None,
+            is_outside: false,
             netchannel,
         }
     }
@@ -59,7 +62,21 @@ impl<'a> Session<'a> {
             directory: directory.to_owned(),
             worker,
             host: Some(host.clone()),
+            is_outside: false,
             netchannel,
+        }
+    }
+
+    /// A host without NetChannel, which others reach by kernel TCP.
+    pub fn outside(
+        host: &Host,
+        seconds: f64,
+        directory: &Path,
+        worker: &'a WorkerCommand,
+    ) -> Session<'a> {
+        Session {
+            is_outside: true,
+            ..Session::on(host, seconds, directory, worker, Err("outside".to_owned()))
         }
     }
 
@@ -119,6 +136,7 @@ impl<'a> Session<'a> {
             (Transport::Netchannel, Ok(netchannel)) => {
                 netchannel.command(over.class, program, arguments)
             }
+            _ if self.is_outside => plain_command(program, arguments),
             (Transport::Netchannel, Err(problem)) => return Err(RunError::Wrong(problem.clone())),
             (Transport::Tcp | Transport::Unix, _) => plain_command(program, arguments),
         };
@@ -201,6 +219,8 @@ pub struct NetChannel {
     socket: PathBuf,
     /// Whether programs can be started as of a class.
     classes: bool,
+    /// The tenant whose programs are started, in namespaces without a network; none: programs of the host.
+    tenant: Option<&'static str>,
     daemon_pid: Option<libc::pid_t>,
     /// Ended when dropped; none if somebody else's daemon is used.
     _daemon: Option<Process>,
@@ -217,6 +237,7 @@ impl NetChannel {
                 program: launcher.netchannel.clone(),
                 socket,
                 classes: false,
+                tenant: None,
                 daemon_pid: Some(daemon),
                 _daemon: None,
             });
@@ -251,14 +272,29 @@ impl NetChannel {
             program: program.to_owned(),
             socket: socket.to_owned(),
             classes: has_classes(program),
+            tenant: None,
             daemon_pid: Some(daemon.pid()),
             _daemon: Some(daemon),
         })
     }
 
+    /// The same for programs of a tenant.
+    pub fn of_tenant(self, name: &'static str) -> Self {
+        NetChannel {
+            tenant: Some(name),
+            ..self
+        }
+    }
+
     /// `--require`: what cannot go over NetChannel must fail, not be measured as TCP.
     fn command(&self, class: Option<Class>, program: &OsStr, arguments: &[OsString]) -> Command {
         let mut command = plain_command(self.program.as_os_str(), &[]);
+        if let Some(tenant) = self.tenant {
+            command.args(["tenants", "--socket"]).arg(&self.socket);
+            command.args(["run", tenant, "--", "unshare", "--net", "--"]);
+            command.arg(program).args(arguments);
+            return command;
+        }
         command
             .arg("run")
             .arg("--socket")

@@ -34,10 +34,10 @@ pub enum Cores {
     Shared,
 }
 
-impl Made {
+impl Cores {
     /// As the namespaces have it.
-    pub fn cores(&self) -> netchannel_namespaces::Cores {
-        match self.cores {
+    pub fn of_hosts(self) -> netchannel_namespaces::Cores {
+        match self {
             Cores::Own => netchannel_namespaces::Cores::Own,
             Cores::Shared => netchannel_namespaces::Cores::Shared,
         }
@@ -90,7 +90,7 @@ impl HostsArguments {
             channels: self.channels,
             congestion_control: self.made.congestion_control.clone(),
             of_channels: self.made.channels_congestion_control.clone(),
-            cores: self.made.cores(),
+            cores: self.made.cores.of_hosts(),
             netchannel,
             worker,
             progress: !self.output.shown.quiet,

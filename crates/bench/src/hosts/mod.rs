@@ -10,7 +10,7 @@ mod arguments;
 pub mod congestion;
 mod options;
 
-pub use arguments::{HostsArguments, Made};
+pub use arguments::{Cores, HostsArguments, Made};
 pub use options::{HostsExperiment, HostsOptions};
 
 use crate::case::Case;

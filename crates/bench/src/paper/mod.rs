@@ -169,7 +169,7 @@ pub fn run(
     if !missing.is_empty() && !arguments.list {
         let lab_options = LabOptions {
             seconds: often.seconds,
-            cores: arguments.made.cores(),
+            cores: arguments.made.cores.of_hosts(),
             congestion_control: arguments.made.congestion_control.clone(),
             of_channels: arguments.made.channels_congestion_control.clone(),
             netchannel: netchannel.clone(),

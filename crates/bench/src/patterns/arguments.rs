@@ -115,7 +115,7 @@ impl PatternsArguments {
     pub fn lab(&self, netchannel: PathBuf, worker: WorkerCommand) -> LabOptions {
         LabOptions {
             seconds: self.repeated.seconds,
-            cores: self.made.cores(),
+            cores: self.made.cores.of_hosts(),
             congestion_control: self.made.congestion_control.clone(),
             of_channels: self.made.channels_congestion_control.clone(),
             netchannel,

@@ -1,0 +1,120 @@
+//! The command line of `netchannel bench tenants`.
+
+use super::TenantsOptions;
+use crate::case::Case;
+use crate::error::BenchError;
+use crate::hosts::Cores;
+use crate::options::{Transport, WorkerCommand};
+use crate::output::Output;
+use crate::plan::{Plan, Planned};
+use crate::repetitions::{BetweenHosts, Repeated};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Below `--help`.
+pub const HELP: &str = "\
+Examples:
+  netchannel bench tenants
+  netchannel bench tenants stream --pairs 3 --seconds 2
+  netchannel bench tenants pingpong connections --json
+  netchannel bench tenants stream --congestion-control cubic --plot tenants.svg
+
+It makes two network namespaces joined by a veth pair, as root or in a user namespace, with half of the processors for each. Servers
+use kernel TCP in one. Clients use kernel TCP in the other, and then, as programs of a tenant in a namespace without a network, the stack of
+the daemon there.
+
+Exit codes:
+  0  every run gave figures    1  some did not    2  the command line is wrong
+  77  no network namespaces can be made here    130  interrupted";
+
+/// A group of cases measured by the same programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TenantsExperiment {
+    /// One writer in the tenant, one reader outside, 128 KiB calls
+    Stream,
+    /// Round trips of 64 bytes and of 4 KiB, one at a time
+    Pingpong,
+    /// 8 client processes in the tenant, 1 server outside: connect, 64 bytes each way, close
+    Connections,
+}
+
+impl TenantsExperiment {
+    /// All of them, in the order they are run and shown.
+    const ALL: [Self; 3] = [Self::Stream, Self::Pingpong, Self::Connections];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Pingpong => "pingpong",
+            Self::Connections => "connections",
+        }
+    }
+
+    /// The cases it yields.
+    pub const fn cases(self) -> &'static [Case] {
+        match self {
+            Self::Stream => &[Case::Stream],
+            Self::Pingpong => &[Case::Pingpong, Case::Pingpong4k],
+            Self::Connections => &[Case::Connections],
+        }
+    }
+}
+
+/// What can be asked for.
+#[derive(Debug, Clone, Args)]
+pub struct TenantsArguments {
+    /// Experiments to run; all of them when none is named
+    #[arg(value_enum)]
+    pub experiments: Vec<TenantsExperiment>,
+
+    /// How often.
+    #[command(flatten)]
+    pub repeated: Repeated<BetweenHosts>,
+
+    /// Processors of each host: its own half of them, as two hosts have, or all of them, shared
+    #[arg(long, value_enum, default_value_t = Cores::Own, value_name = "WHICH")]
+    pub cores: Cores,
+
+    /// TCP's congestion control, for programs over kernel TCP and for the stack alike [default: the kernel's; CUBIC or Reno
+    /// where that is BBR, which needs a queueing discipline that veth has not]
+    #[arg(long, value_name = "NAME")]
+    pub congestion_control: Option<String>,
+
+    /// How to show the result.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl TenantsArguments {
+    /// The options they stand for.
+    fn options(&self, netchannel: PathBuf, worker: WorkerCommand) -> TenantsOptions {
+        let named = |experiment: &TenantsExperiment| {
+            self.experiments.is_empty() || self.experiments.contains(experiment)
+        };
+        let experiments: Vec<_> = TenantsExperiment::ALL.into_iter().filter(named).collect();
+        let planned = experiments.iter().map(|experiment| Planned {
+            name: experiment.name(),
+            cases: experiment.cases().to_vec(),
+        });
+        TenantsOptions {
+            plan: Plan {
+                experiments: planned.collect(),
+                transports: vec![Transport::Tcp, Transport::Netchannel],
+                seconds: self.repeated.seconds,
+                pairs: self.repeated.pairs,
+                progress: !self.output.shown.quiet,
+            },
+            experiments,
+            congestion_control: self.congestion_control.clone(),
+            cores: self.cores.of_hosts(),
+            netchannel,
+            worker,
+        }
+    }
+
+    /// Runs the experiments and prints and draws the report. True when every run gave figures.
+    pub fn execute(&self, netchannel: PathBuf, worker: WorkerCommand) -> Result<bool, BenchError> {
+        let options = self.options(netchannel, worker);
+        self.output.present(|| super::run(&options))
+    }
+}

@@ -1,0 +1,125 @@
+//! Experiments of a tenant: a program without a network of its own, whose stack is the operator's (NetKernel, section 7).
+//!
+//! ```text
+//!   host b (servers)   [veth0]========[veth0]   host a (clients)
+//!         kernel TCP:    server <------- TCP -------> client
+//!         NetChannel:    server <------- TCP -------> stack of the daemon = lanes = client, in a namespace without a network
+//! ```
+//!
+//! Both hosts have processors of their own, and both ways take the same congestion control. That the client has no other way is
+//! what proves that the stack carried its bytes.
+
+mod arguments;
+
+pub use arguments::{HELP, TenantsArguments, TenantsExperiment};
+
+use crate::ends::Ends;
+use crate::error::BenchError;
+use crate::experiment::builtin;
+use crate::hosts::congestion;
+use crate::interrupt;
+use crate::options::{Transport, WorkerCommand};
+use crate::plan::{Figures, Plan, Run};
+use crate::report::{Collector, Place, Report};
+use crate::session::{NetChannel, Session};
+use netchannel_namespaces::{BUFFER, Cores, Host, Hosts, gain_rights};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The tenant's name.
+const NAME: &str = "bench";
+/// The address that it has.
+const ADDRESS: &str = "10.88.0.2";
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TenantsOptions {
+    /// Which runs there are.
+    pub plan: Plan,
+    /// Which experiments, in the order of the plan.
+    pub experiments: Vec<TenantsExperiment>,
+    /// TCP's congestion control, of programs and of the stack; none: what channels take by themselves.
+    pub congestion_control: Option<String>,
+    /// Whether each host has processors of its own.
+    pub cores: Cores,
+    /// The program `netchannel`.
+    pub netchannel: PathBuf,
+    /// How the built-in workloads are started.
+    pub worker: WorkerCommand,
+}
+
+/// Runs the experiments; progress goes to stderr. To be called while the process has one thread only.
+pub fn run(options: &TenantsOptions) -> Result<Report, BenchError> {
+    let plan = &options.plan;
+    plan.check()?;
+    let _listening = interrupt::Listening::start();
+    gain_rights()?;
+    let hosts = Hosts::make_with(options.cores)?;
+    let congestion_control = congestion::set(&hosts, options.congestion_control.as_deref())?;
+    let directory = crate::temporary_directory()?;
+    let folders = ["server", "client"].map(|name| directory.path().join(name));
+    for folder in &folders {
+        fs::create_dir_all(folder).map_err(BenchError::Directory)?;
+    }
+    let (seconds, worker) = (plan.seconds, &options.worker);
+    let server = Session::outside(&hosts.b, seconds, &folders[0], worker);
+    let netchannel = daemon(options, &hosts.a, &folders[1], &congestion_control);
+    let client = Session::on(&hosts.a, seconds, &folders[1], worker, netchannel);
+    let mut collector = Collector::new(plan);
+    if let Some(problem) = client.netchannel_problem() {
+        collector.absent_everywhere(Transport::Netchannel, problem);
+    }
+    let ends = Ends::with_tenant(&server, &client, hosts.b.address());
+    plan.carry_out(&mut collector, |place, transport| {
+        one(options.experiments[place], &ends, transport)
+    })?;
+    let place = Place::Tenant {
+        processors: [hosts.a.processors().to_vec(), hosts.b.processors().to_vec()],
+        congestion_control,
+        buffer: BUFFER,
+    };
+    Ok(collector.report(plan, place))
+}
+
+/// The operator's daemon, which serves the tenant.
+fn daemon(
+    options: &TenantsOptions,
+    host: &Host,
+    folder: &Path,
+    congestion_control: &str,
+) -> Result<NetChannel, String> {
+    let text = |error: io::Error| error.to_string();
+    let file = folder.join("netchannel.toml");
+    let table = format!(
+        "[host]\nname = \"a\"\n[[tenants]]\nname = \"{NAME}\"\naddresses = [\"{ADDRESS}\"]\nreach = [\"0.0.0.0/0\"]\n\
+         congestion-control = \"{congestion_control}\"\n"
+    );
+    fs::write(&file, table).map_err(text)?;
+    let arguments = ["--config".into(), file.into_os_string()];
+    let socket = folder.join("daemon.sock");
+    let program = &options.netchannel;
+    let served = NetChannel::start_daemon(program, &socket, folder, Some(host), &arguments)?;
+    let tenants = served.ask(&["tenants"]);
+    let is_served = tenants.is_some_and(|all| all[0]["name"] == NAME);
+    if !is_served {
+        return Err("the daemon serves no tenant".to_owned());
+    }
+    Ok(served.of_tenant(NAME))
+}
+
+fn one(experiment: TenantsExperiment, ends: &Ends<'_>, transport: Transport) -> Run {
+    let mut all = Vec::new();
+    for case in experiment.cases() {
+        let figures: Figures = match experiment {
+            TenantsExperiment::Stream => builtin::stream(ends, transport, *case),
+            TenantsExperiment::Pingpong => builtin::pingpong(ends, transport, *case),
+            TenantsExperiment::Connections => builtin::connections(ends, transport),
+        };
+        match figures {
+            Ok(figures) => all.extend(figures),
+            Err(error) => return Run::from(Err(error)),
+        }
+    }
+    Run::from(Ok(all))
+}
