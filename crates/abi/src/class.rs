@@ -1,11 +1,11 @@
 //! The class that a program gives a socket: latency (L) or throughput (T).
 //!
 //! ```text
-//!  setsockopt, netchannel run --class --> SocketEntry::hints --> Side::hints --> who sends for it
+//!  setsockopt, netchannel run --class --> SocketEntry::hints --> Side::hints --> the sender of its traffic
 //! ```
 
-/// Level of `setsockopt` for the options of NetChannel. The kernel knows no such level: without the library they fail with
-/// `ENOPROTOOPT` and nothing happens.
+/// Level of `setsockopt` for the options of NetChannel. The kernel knows no such level: without the library they fail
+/// with `ENOPROTOOPT` and nothing happens.
 pub const SOL_NETCHANNEL: i32 = 0x4e43;
 /// Option of [`SOL_NETCHANNEL`]: an int, [`NONE`], [`LATENCY`] or [`THROUGHPUT`].
 pub const SO_APP_TYPE: i32 = 1;

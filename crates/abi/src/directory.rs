@@ -33,8 +33,9 @@ pub struct Header {
     pub ended: AtomicU32,
     /// Number of valid entries of `network`.
     pub networks: AtomicU32,
-    /// The listener to which every connect leads that no other entry is for: the stack through which programs without a network of their
-    /// own reach others. 0 where that is the kernel. Outside of `sequence`: it does not change while programs are attached.
+    /// The listener to which every connect leads that no other entry is for: the stack through which programs without a
+    /// network of their own reach others. 0 where that is the kernel. Outside of `sequence`: it does not change while
+    /// programs are attached.
     pub gateway: AtomicU32,
     /// How large transfers are shared with copy workers. Outside of `sequence`: each word is used alone.
     pub copying: SharedRules,

@@ -173,9 +173,9 @@ pub struct SocketEntry {
     /// The pump that serves it for one of its processes, while other processes have it, too; 0 while the pump is being
     /// made.
     pub pump: AtomicU32,
-    /// How many times a process has waited until that pump had caught up with its program,
+    /// How many times a process has waited until that pump had caught up with its program.
     pub waits_for_pump: AtomicU32,
-    /// and up to which of them it has.
+    /// The number of the latest of these waits up to which the pump has caught up.
     pub caught_up: AtomicU32,
     /// The `row` word that it last published, see [`crate::link::Side::row`].
     pub urgent_row: AtomicU32,

@@ -15,7 +15,7 @@ use netchannel_abi::{copying, directory, program};
 
 const DOCUMENT: &str = include_str!("../../../docs/shared-memory.md");
 
-/// What the compiler laid out.
+/// The layout that the compiler chose.
 struct Structure {
     name: &'static str,
     size: usize,

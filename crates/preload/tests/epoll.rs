@@ -155,7 +155,7 @@ fn room_is_an_edge_only_after_a_writer_found_none() {
     assert!(!seen.differs(&look(OUT, 0, 3), OUT));
     // Full: not yet.
     assert!(!seen.differs(&look(0, 0, 4), OUT));
-    // Data came meanwhile and was told: the edge of room stays due.
+    // Data came meanwhile and was reported: the edge of room stays due.
     seen.note(&look(IN, 1, 4));
     assert!(seen.differs(&look(IN | OUT, 1, 4), OUT));
     assert!(!seen.differs(&look(IN | OUT, 1, 4), IN));
@@ -176,7 +176,7 @@ fn what_another_process_was_told_is_told_no_more() {
     seen.follow(&more, 10, 0);
     assert_eq!(seen.arrived(), 10);
     assert!(!seen.differs(&more, IN | OUT));
-    // Bytes and an end that came after it was told are news.
+    // Bytes and an end that came after the report are news.
     assert!(seen.differs(&look(IN | OUT, 11, 0), IN));
     let ended = look(IN | OUT | RDHUP, 10, 0);
     assert!(seen.differs(&ended, IN | OUT | RDHUP));

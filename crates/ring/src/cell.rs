@@ -26,9 +26,9 @@ pub fn mark(asleep: &AtomicU32, summary: &[AtomicU64], ready: &[AtomicU64], slot
     asleep.load(Ordering::Relaxed) == 1 && asleep.swap(0, Ordering::AcqRel) == 1
 }
 
-/// Whether the caller may skip a token that it has just come to owe, if [`any_marked`] finds nothing marked when the token is
-/// to be written: the loop that takes the present marks is awake, and looks once more before it sleeps. Where nothing
-/// is marked now, the loop may have taken the mark before it fell asleep, and does not know of the claim.
+/// Whether the caller may skip a token that it has just come to owe, if [`any_marked`] finds nothing marked when the
+/// token is to be written: the loop that takes the present marks is awake, and looks once more before it sleeps. Where
+/// nothing is marked now, the loop may have taken the mark before it fell asleep, and does not know of the claim.
 #[inline]
 #[must_use]
 pub fn may_skip_token(summary: &[AtomicU64]) -> bool {

@@ -2,7 +2,7 @@
 //! description of the transfer may be overwritten.
 //!
 //! ```text
-//!  owner:   describe -> open (Release) ----------> claim ... close -> all that were claimed done? (Acquire) -> describe the next
+//!  owner:   describe -> open (Release) ----------> claim ... close -> all claimed parts done? (Acquire) -> describe...
 //!  helper:               claim (Acquire) -> read the description -> copy -> finish (Release)
 //! ```
 //!

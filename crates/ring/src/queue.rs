@@ -156,8 +156,8 @@ impl Consumer {
 /// Claims the sleep of a consumer, whose state in [`asleep`] is `next` from then on. True where this producer claimed
 /// it, and owes the consumer a byte on the link channel.
 ///
-/// Between the push and this call lies a sequentially consistent fence; it pairs with the fence of the consumer between its store
-/// to `word` and its last look at the queue.
+/// Between the push and this call lies a sequentially consistent fence; it pairs with the fence of the consumer between
+/// its store to `word` and its last look at the queue.
 #[inline]
 #[must_use]
 pub fn claim_sleep(word: &AtomicU32, next: u32) -> bool {

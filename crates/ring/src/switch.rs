@@ -12,7 +12,6 @@
 //! consumer has read such a byte ([`may_move`]). So the words of a move that a consumer has not adopted yet never
 //! change, and no move is skipped. Having read *up to* the move is not enough, since that needs no look at the new
 //! ring. A direction starts in a ring that both sides know, with sequence 0, which therefore is no move.
-//! sides know, with sequence 0, which therefore is no move.
 
 use crate::Fault;
 use crate::sync::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! What a peer may write into the words it shares, word by word: every value that is not honest is
-//! a fault, and none is a panic or an access out of range.
+//! Arbitrary values of the words that a peer shares, word by word: every invalid value is a fault, and none is a panic
+//! or an access out of range.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use netchannel_abi::link::waiter::{CELL_MASK, CELL_SHIFT, CELL_SPACE, DATA, SPACE};

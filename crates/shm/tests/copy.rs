@@ -56,7 +56,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (1..=251).chain(3..=239).cycle().take(length).collect()
 }
 
-/// Of a range of `length` bytes: how many lie before the fence. All near the ends, some between.
+/// How many of `length` bytes lie before the fence: all counts near the ends, some between.
 fn cuts(length: usize) -> impl Iterator<Item = usize> {
     (0..length).filter(move |cut| *cut < 70 || length - cut < 70 || cut % 37 == 0)
 }

@@ -1,4 +1,4 @@
-//! Regions: what is refused, and what lies within.
+//! Regions: the files that are refused, and the ranges that lie within.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -297,7 +297,7 @@ fn released_pages_read_zero_and_occupy_nothing() {
     assert_eq!(occupied(&file), i64::try_from(SIZE - 2 * 4096).unwrap());
     assert!(filled(0) && !filled(1) && !filled(2) && filled(3));
 
-    // Pages of which only a part is named stay: the other part is somebody else's.
+    // Pages of which only a part is named stay: the other part is in other use.
     fill();
     region.release_pages(4096, 2048);
     region.release_pages(4096 + 1, 4096);
@@ -362,7 +362,7 @@ fn a_vacated_region_reads_as_zero_and_its_addresses_serve_again() {
             .load(Ordering::Relaxed),
         9
     );
-    // The same addresses: whoever still knows the old region sees the new one.
+    // The same addresses: a user of the old region sees the new one.
     assert_eq!(
         region
             .at::<AtomicU64>(0)

@@ -1,4 +1,4 @@
-//! Runs and rooms: what is refused, and bytes that go between regions and sockets.
+//! Runs and rooms: refused ranges, and bytes that go between regions and sockets.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;

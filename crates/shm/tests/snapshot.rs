@@ -1,4 +1,4 @@
-//! Copies that are taken to look: what lies within, and that looking costs whose memory it is nothing.
+//! Copies for inspection: their content, and that they cost the owner of the memory nothing.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use netchannel_abi::program::SocketEntry;

@@ -1,5 +1,5 @@
-//! Transfers that are copied by several threads: every byte at its place and nothing published before it is there, faults
-//! included, and no thread more than there should be.
+//! Transfers that are copied by several threads: every byte at its place and nothing published before it is there,
+//! faults included, and no thread more than there should be.
 #![cfg(target_arch = "x86_64")]
 #![allow(
     clippy::cast_possible_truncation,
@@ -80,12 +80,12 @@ fn helpers() -> usize {
         .count()
 }
 
-/// Waits until there are so many helpers.
+/// Waits until there are `count` helpers.
 fn settle(count: usize) {
     settle_while(count, || sleep(Duration::from_millis(1)));
 }
 
-/// Works until there are so many helpers.
+/// Works until there are `count` helpers.
 fn settle_while(count: usize, mut work: impl FnMut()) {
     let begun = Instant::now();
     while helpers() != count {
@@ -155,7 +155,7 @@ fn helpers_end_when_idle_when_fewer_are_wanted_and_when_dismissed() {
     assert_eq!(helpers(), 0, "none before they are admitted");
     POOL.admit();
     settle_while(2, || send(2));
-    // Who is not wanted any more goes at its next look.
+    // A helper that is not wanted any more ends at its next look.
     settle_while(1, || send(1));
     POOL.dismiss();
 }
@@ -188,7 +188,7 @@ fn many_threads_share_few_helpers() {
     POOL.dismiss();
 }
 
-/// So many bytes that can be used, then as many as a transfer has that cannot.
+/// A usable range, then an unusable one as long as a transfer.
 struct Fenced {
     base: *mut u8,
     usable: usize,
@@ -325,7 +325,7 @@ fn a_forked_child_has_no_helpers_and_makes_its_own() {
             POOL.dismiss();
             libc::_exit(if good && helpers() == 0 { 0 } else { 1 });
         }
-        // One that was made without a word to the library: nobody ever comes, and nobody waits for ever.
+        // A child that was made without the library's knowledge: no helper comes, and no thread waits forever.
         let silent = libc::fork();
         if silent == 0 {
             let good = POOL.copy(&sent, &plan(2), |_| {}) == 400_000;

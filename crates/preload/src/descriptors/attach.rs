@@ -55,7 +55,7 @@ static ATTACHED: AtomicBool = AtomicBool::new(false);
 /// Whether the daemon knows this process as a child of an attached one: enough to send Unlisten.
 static ADOPTED: AtomicBool = AtomicBool::new(false);
 static SEQUENCE: AtomicU32 = AtomicU32::new(1);
-/// An answer that nobody waited for lies in the control socket.
+/// An answer whose waiter had given up lies in the control socket.
 static UNREAD_ANSWER: AtomicBool = AtomicBool::new(false);
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 static CONTROL_LOCK: Lock<()> = Lock::new(());
@@ -184,9 +184,9 @@ fn judge_path(path: &[u8]) -> Result<Standing, Distrust> {
 
 /// Requests in a row that no daemon has answered.
 static UNANSWERED: AtomicU32 = AtomicU32::new(0);
-/// How long the daemon may take to answer before the program goes on without it,
+/// How long the daemon may take to answer before the program goes on without it.
 const DAEMON_TIMEOUT: i64 = 2_000_000_000;
-/// and how long where going on without it would lose a connection whose descriptor was received.
+/// The same where going on without the daemon would lose a connection whose descriptor was received.
 const CONNECTION_TIMEOUT: i64 = 20_000_000_000;
 
 /// How long an answer is waited for, in nanoseconds. The death of a daemon is noticed at once.

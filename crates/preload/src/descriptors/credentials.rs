@@ -20,7 +20,7 @@ pub type Users = [u32; 3];
 pub fn current() -> Users {
     let mut users: Users = [0; 3];
     let [real, effective, saved] = &mut users;
-    // SAFETY: three places of ours.
+    // SAFETY: the kernel writes the three words of `users`.
     let _ = unsafe {
         let places = [real, effective, saved].map(|user| core::ptr::from_mut(user).addr());
         sys::raw(

@@ -3,7 +3,7 @@
 //! called it.
 //!
 //! ```text
-//!  kernel --> on_fault --in a copy of ours--> the copy goes on behind the fault, with EFAULT
+//!  kernel --> on_fault --in a copy of the library--> the copy goes on behind the fault, with EFAULT
 //!                 |else
 //!                 v
 //!             the program's handler, or the default action

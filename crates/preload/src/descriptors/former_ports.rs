@@ -1,5 +1,5 @@
 //! The owners of ports according to daemons that have ended. Their clients go on over links of that time, for a while
-//! with ports that the next daemon gave to nobody.
+//! with ports that the next daemon gave to no process.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -54,8 +54,8 @@ pub fn keep(former: &Attachment) {
     }
 }
 
-/// Whether a former daemon said that a program of the user with this word may come from that port. For a port that is
-/// `another`'s by now, only a daemon that ended just now counts.
+/// Whether a former daemon published that a program of the user with this word may come from that port. For a port that
+/// is `another`'s by now, only a daemon that ended just now counts.
 pub fn were_owned(user: u32, from: &Address, another: bool) -> bool {
     let owned = |table: &Table| table.is_owned(user, from) && (!another || table.is_recent());
     TABLES.lock().is_some_and(|tables| tables.iter().any(owned))

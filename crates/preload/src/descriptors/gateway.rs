@@ -1,4 +1,5 @@
-//! The stack of a tenant: programs of a tenant have no network of their own, and the daemon leads their connections to a stack.
+//! The stack of a tenant: programs of a tenant have no network of their own, and the daemon leads their connections to
+//! a stack.
 
 use core::sync::atomic::Ordering;
 

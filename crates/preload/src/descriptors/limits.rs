@@ -343,7 +343,7 @@ mod tests {
                 rlim_cur: 6,
                 rlim_max: 6,
             };
-            // SAFETY: no pointers; nobody else uses the child's descriptors.
+            // SAFETY: no pointers; nothing else uses the child's descriptors.
             unsafe {
                 libc::dup2(other, 3);
                 libc::close_range(4, u32::MAX, 0);

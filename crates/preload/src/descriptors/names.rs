@@ -172,8 +172,8 @@ const SOURCE_LIFETIME: u64 = 10_000 * clock::MICROSECOND;
 /// The last destination, the address chosen for it, and when.
 static SOURCE: Lock<Option<(Address, Address, u64)>> = Lock::new(None);
 
-/// The source address of a connection to `to`, another host: the tenant's, or the one from which the kernel would connect; without a
-/// port.
+/// The source address of a connection to `to`, another host: the tenant's, or the one from which the kernel would
+/// connect; without a port.
 pub fn source_address(attachment: &Attachment, to: &Address) -> Option<Address> {
     if gateway::listener(attachment).is_some() {
         return gateway::source_address(attachment, to);
@@ -260,7 +260,7 @@ pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
     })
 }
 
-/// The owner of a port, and where: see [`directory::is_owned`]. 0 for nobody.
+/// The owner of a port, and where: see [`directory::is_owned`]. 0 where it has no owner.
 pub fn owner_of_port(attachment: &Attachment, port: u16) -> u64 {
     let place = directory::PORTS_OFFSET + usize::from(port) * size_of::<AtomicU64>();
     let word: Option<&AtomicU64> = attachment.directory.at(place);
@@ -394,7 +394,7 @@ pub fn find_listener(
     }
 }
 
-/// The sequence of a directory that was left half written: nobody waits for it again.
+/// The sequence of a directory that was left half written: it is not waited for again.
 static BROKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The reason why a destination on another host has no listener here.

@@ -23,7 +23,7 @@ pub fn note_cancellation() {
 #[inline]
 pub fn point() {
     if ANY_CANCELLED.load(Ordering::Relaxed) {
-        // SAFETY: no arguments; the thread owns nothing of ours here.
+        // SAFETY: no arguments; the thread owns nothing of the library here.
         unsafe { real::pthread_testcancel() };
     }
 }

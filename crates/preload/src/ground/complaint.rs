@@ -70,6 +70,6 @@ fn say(sentence: &str) {
     }
     let fd = sys::int(libc::STDERR_FILENO);
     let words = [fd, sentence.as_ptr().addr(), sentence.len(), 0, 0, 0];
-    // SAFETY: the kernel reads the sentence. A failed write has nobody to be reported to.
+    // SAFETY: the kernel reads the sentence. A failed write can be reported nowhere.
     let _ = unsafe { sys::raw(libc::SYS_write, words) };
 }

@@ -20,7 +20,7 @@ unsafe extern "C" fn find(entry: &Entry) -> *mut libc::c_void {
     found
 }
 
-/// Defines the functions. No argument of theirs is a floating-point number.
+/// Defines the functions. None of them has a floating-point argument.
 macro_rules! lazy_binding {
     ($($name:literal)*) => {
         core::arch::global_asm!(

@@ -36,7 +36,7 @@ pub fn close(fd: c_int) {
 pub fn random() -> u64 {
     let mut word = 0_u64;
     let place = (&raw mut word).addr();
-    // SAFETY: eight bytes of ours.
+    // SAFETY: the kernel writes the eight bytes of `word`.
     let got = unsafe { raw(libc::SYS_getrandom, [place, size_of::<u64>(), 1, 0, 0, 0]) };
     if got == Ok(size_of::<u64>()) {
         word
@@ -496,8 +496,8 @@ pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int
 /// (close-on-exec). Returns the numbers of bytes and descriptors.
 ///
 /// # Errors
-/// `EMFILE` where not all descriptors found a number, `EPROTO` where the message carries more than any of ours; then
-/// none is left open.
+/// `EMFILE` where not all descriptors found a number, `EPROTO` where the message carries more than any of the
+/// library's. Then none is left open.
 pub fn peek_message(
     fd: c_int,
     bytes: &mut [u8],

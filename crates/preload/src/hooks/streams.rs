@@ -188,7 +188,7 @@ hook! {
             connection::deferred::announce(fd);
         }
         match table::get(fd).kind() {
-            // stdio will use the file under the number: it has to stay the kernel's.
+            // Stdio will use the file under the number, so that it has to stay a kernel socket.
             Kind::Fresh => {
                 if let Err(error) = connection::to_kernel(fd, Reason::Unsupported) {
                     let _: c_int = real::fail(error);

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  prctl, seccomp --> the filter is run on the calls that connections need --> all allowed: nothing changes
-//!                                                                         \--> else the process has kernel TCP from before the filter on
+//!                                                                         \--> else the process has kernel TCP, from
+//!                                                                              before the filter on
 //!  setrlimit of no descriptor --> the same: later no pump could be had
 //!  a filter at the start      --> a child makes the calls --> it ends well: nothing changes
 //!                                                         \--> else the process has kernel TCP

@@ -2,7 +2,8 @@
 //! deposit: for receivers that find that daemon gone.
 //!
 //! ```text
-//!  sender:    a record: cookie of the anchor, words of a Lookup, numbers of two memfds --> a file, open while the sender lives
+//!  sender:    a record: cookie of the anchor, words of a Lookup, numbers of two memfds --> a file, open while the
+//!             sender lives
 //!  exec:      the file and the memfds are inherited, named in the environment
 //!  receiver:  no deposit --> the file of its own exec, else of a process of its user, by /proc
 //! ```

@@ -10,7 +10,6 @@
 //!
 //! While other processes have the connection, too, bytes that the program was given stay in the rings until it has read
 //! them. Unread ones are left to the other processes, as with a kernel socket.
-//! unread is theirs, as with a socket of the kernel.
 
 use core::sync::atomic::Ordering;
 
@@ -31,7 +30,7 @@ use crate::waiting::poll;
 /// Size of the buffer of one direction.
 const BUFFER: usize = 64 * 1024;
 /// Bytes that the program is given at a time while other processes have the connection. If it ends after reading a part
-/// of a piece, nobody knows how much: all of the piece is left to the others.
+/// of a piece, its length is not known: all of the piece is left to the others.
 const PIECE: usize = 8 * 1024;
 const CLONED: usize = 0x8000_0000;
 

@@ -1,5 +1,5 @@
 //! Moving a descriptor of the library when the program asks for its number. Every module that remembers such numbers is
-//! told here.
+//! notified here.
 
 use crate::connections::connection;
 use crate::descriptors::table::{self, Kind, Word};

@@ -6,8 +6,8 @@
 //! ```text
 //!  before the call:  pump for connections; pending connections are left for other holders
 //!  the call
-//!  after it:         entries copied to new memory, at the same addresses; every other shared mapping replaced by zeros;
-//!                    another Attach; listeners announced with their socket
+//!  after it:         entries copied to new memory, at the same addresses; every other shared mapping replaced by
+//!                    zeros; another Attach; listeners announced with their socket
 //! ```
 //!
 //! A process whose region no other process ever had keeps the region and its connections, and attaches anew.

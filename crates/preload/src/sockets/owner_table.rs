@@ -37,9 +37,9 @@ fn release_reference(entry: usize, process: u32) -> bool {
         .is_some_and(|release_reference| release_reference(entry, process))
 }
 
-/// Ended processes are looked for at most this often,
+/// The least time between two searches for ended processes.
 const EVERY: u64 = 10_000 * clock::MICROSECOND;
-/// and at most so many processes are asked about in one look.
+/// The most processes that one search asks about.
 const MOST_ASKED: usize = 16;
 
 fn record(index: usize) -> Option<&'static Holder> {

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!  created by a function of the C library or of liburing --> refused, as filters of containers do
-//!  inherited, received, or created by an inline call      --> found among the descriptors: from then on the process uses
-//!      kernel TCP; listeners are the kernel's alone, and connections continue through a pump, with which a ring works
+//!  inherited, received, or created by an inline call      --> found among the descriptors: from then on the process
+//!      uses kernel TCP; listeners become kernel listeners only, and connections continue through a pump, with which a
+//!      ring works
 //! ```
 //!
 //! A ring shows in `/proc/self/fd` and nowhere else. The library reads that when the first sockets are made and become

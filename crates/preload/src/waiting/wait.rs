@@ -235,7 +235,7 @@ fn sleep_briefly(fd: i32) -> Result<bool, i32> {
 /// for a token, false for the end of the peer.
 fn sleep_restartable(fd: i32) -> Result<bool, i32> {
     let mut byte = 0u8;
-    // SAFETY: one byte of ours.
+    // SAFETY: the kernel writes `byte`.
     let got = unsafe { real::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
     match got {
         1.. => Ok(true),

@@ -50,8 +50,8 @@ impl Shared {
     }
 }
 
-/// Guards: the release of `open` and the acquire of `claim` (the description), the release of `finish` and the acquire of `done` (the
-/// bytes, and that the description may change), and the number in the word of claims.
+/// Guards: the release of `open` and the acquire of `claim` (the description), the release of `finish` and the acquire
+/// of `done` (the bytes, and that the description may change), and the number in the word of claims.
 #[test]
 fn every_part_is_of_the_transfer_that_it_was_claimed_for() {
     super::bounded(3, || {

@@ -18,11 +18,11 @@ struct Direction {
     rings: [Vec<u8>; 4],
     model: VecDeque<u8>,
     next: u8,
-    /// The writer's own.
+    /// Private words of the writer.
     written: u64,
     ring: usize,
     last_move: u64,
-    /// The reader's own.
+    /// Private words of the reader.
     position: Position,
     from: usize,
 }

@@ -60,8 +60,8 @@ fn taken(summary: &[AtomicU64], ready: &[AtomicU64], model: &mut BTreeSet<usize>
     model.clear();
 }
 
-/// Whatever a peer writes: no slot beyond the map, none twice, and an end. A shorter map than the
-/// summary speaks of is no harm either.
+/// Whatever a peer writes: no slot beyond the map, none twice, and an end. A map shorter than the summary says does no
+/// harm either.
 fn scribble(
     source: &mut Source<'_>,
     summary: &[AtomicU64],

@@ -1,6 +1,6 @@
-//! One body per structure: arbitrary bytes become a start index and a series of operations, which
-//! the structure and a plain model both carry out. Run by the tests beside this folder with bytes
-//! from proptest, and by the targets of `fuzz/` with bytes from a fuzzer.
+//! One body per structure: arbitrary bytes become a start index and a series of operations, which the structure and a
+//! plain model both carry out. The tests next to this folder run the bodies with bytes from proptest, the targets of
+//! `fuzz/` with bytes from a fuzzer.
 #![allow(dead_code, reason = "each user of the bodies calls some of them")]
 
 pub mod bytes;

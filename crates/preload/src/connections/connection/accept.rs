@@ -133,8 +133,8 @@ fn is_credible(listening: &Socket, link: &LinkEnd, addresses: &Addresses) -> boo
 }
 
 /// Whether the client had the port that it named when it came, according to the daemon; or to a former daemon, for a
-/// port that the present one has given to nobody, or only just now. Programs of one user could trace each other anyway:
-/// they are believed.
+/// port that the present one has given to no process, or only just now. Programs of one user could trace each other
+/// anyway: they are believed.
 fn owns_port(link: &LinkEnd, addresses: &Addresses) -> bool {
     let user = link.owner_word();
     link.is_of_own_user()
@@ -239,7 +239,7 @@ pub fn recognise_listener(fd: i32) {
     {
         return;
     }
-    // A set that watches the listener and is not told would sleep while virtual connections are pending.
+    // A set that watches the listener and is not notified would sleep while virtual connections are pending.
     let Some(watched) = epoll::watching(fd) else {
         return;
     };

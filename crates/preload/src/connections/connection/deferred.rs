@@ -252,7 +252,7 @@ fn connect_from(made: i32, local: &Address, peer: &Address) {
 fn bind(fd: i32, to: &Address) -> Result<usize, i32> {
     let (name, size) = names::to_sockaddr(to);
     let words = [sys::int(fd), (&raw const name).addr(), size, 0, 0, 0];
-    // SAFETY: the kernel reads an address of ours.
+    // SAFETY: the kernel reads `name`.
     unsafe { sys::raw(libc::SYS_bind, words) }
 }
 

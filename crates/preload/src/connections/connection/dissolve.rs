@@ -93,7 +93,7 @@ fn leave_error(fd: i32, error: i32) {
     // The connect must not block.
     let _ = sys::fcntl(fd, libc::F_SETFL, flags | sys::int(libc::O_NONBLOCK));
     let nowhere = [0u8; 16];
-    // SAFETY: no pointers, and an address of ours.
+    // SAFETY: no pointers except to `nowhere`.
     unsafe {
         let _ = sys::raw(libc::SYS_listen, [sys::int(listener), 1, 0, 0, 0, 0]);
         let port = names::kernel_address(listener, false).map_or(0, |own| own.port);

@@ -82,7 +82,7 @@ fn select(most: usize, words: &mut [u64], nanoseconds: i64, mask: *const sigset_
         }
     }
     let [read, write, except] = sets;
-    // SAFETY: three sets of `most` bits, a time and a mask of ours, or null.
+    // SAFETY: three sets of `most` bits, `time`, and the mask of the caller, or null.
     unsafe {
         let words = [most, read, write, except, limit, signals.as_ptr().addr()];
         raw(libc::SYS_pselect6, words)

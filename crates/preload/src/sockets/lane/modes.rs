@@ -76,7 +76,7 @@ pub(super) enum AtMark {
 /// Largest size to which a ring grows by itself while the reader keeps up.
 pub(super) const GROWTH_LIMIT_LOG2: u32 = 18;
 
-/// So many bytes are never held back: TCP's largest piece, half of a window.
+/// The least count of bytes that is never held back: TCP's largest piece, half of a window.
 pub(super) const PIECE: u64 = 32 * 1024;
 
 /// Whether a side with these flags neither sends nor receives any more.

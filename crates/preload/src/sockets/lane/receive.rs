@@ -383,7 +383,7 @@ impl Lane {
         if seen & (status::SHUT_READ | status::PEER_GONE) == status::SHUT_READ
             && flags & side_flags::FIN == 0
         {
-            // A side that has shut its reading direction is told of a reset, too, without waiting for it.
+            // A side that has shut its reading direction learns of a reset, too, without waiting for it.
             self.check_peer_now();
             seen = self.socket.entry.status.load(Ordering::Relaxed);
         }

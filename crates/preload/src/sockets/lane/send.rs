@@ -26,9 +26,9 @@ const REFUSES: u32 =
     status::SHUT_WRITE | status::FAULT | status::RESET | status::PENDING | status::LEFT_ERROR;
 /// Bits of the socket's own status that need a check before a send.
 const ODD_STATUS: u32 = REFUSES | status::PEER_GONE | status::WRITE_MET_CLOSED;
-/// Bits of the peer's flags: it takes no more bytes,
+/// Bits of the peer's flags with which it takes no more bytes.
 const UNWANTED: u32 = side_flags::CLOSED | side_flags::SHUT_READ;
-/// and those that need a check before a send.
+/// Bits of the peer's flags that need a check before a send.
 const ODD_FLAGS: u32 = UNWANTED | side_flags::RESET;
 
 impl Lane {
@@ -126,7 +126,7 @@ impl Lane {
             || self.is_void(self.peer_flags())
     }
 
-    /// Whether nobody will read what is written: no writer waits.
+    /// Whether no process will read the bytes that are written: then no writer waits.
     fn is_void(&self, flags: u32) -> bool {
         const OVER: u32 = status::SHUT_WRITE
             | status::RESET

@@ -20,11 +20,11 @@ pub static NOTIFY_SETS: OnceLock<fn(&Socket, Option<u32>)> = OnceLock::new();
 /// The count of a sleeping writer among the sleepers of a socket; a reader counts one.
 pub const WRITER: u32 = 1 << 16;
 
-/// The kernel is not asked about a peer more often than this,
+/// The least time between two questions to the kernel about one peer.
 const CHECK_EVERY: u64 = 200 * clock::MICROSECOND;
-/// nor about any peer of the process more often than this,
+/// The least time between two such questions of the process, about any peer.
 const CHECK_ANY_EVERY: u64 = 50 * clock::MICROSECOND;
-/// but about each peer after this time.
+/// After this time the kernel is asked about a peer, however many others were asked about.
 const CHECK_AT_LAST: u64 = 10_000 * clock::MICROSECOND;
 
 /// When the kernel was last asked about any peer. Only a hint: it orders nothing.
@@ -75,7 +75,7 @@ impl Lane {
             }
             let sent = sys::send(self.fd, &[0], libc::MSG_DONTWAIT);
             if let (Err(libc::EPIPE | libc::ECONNRESET), Some(asleep)) = (sent, owed) {
-                // This anchor wakes nobody any more: the next socket of the loop shall.
+                // This anchor wakes no thread any more: the next socket of the loop shall.
                 cell::sleep(asleep);
             }
         }

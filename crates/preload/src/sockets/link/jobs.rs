@@ -21,9 +21,10 @@ const MOST_LOOKS: u32 = 20_000;
 /// How often a loop publishes that it has looked.
 const LOOK_INTERVAL: u64 = 50 * clock::MICROSECOND;
 
-/// So many connections may wait for an event loop that is awake before a sleeping one is woken,
+/// How many connections may wait for an event loop that is awake before a sleeping one is woken.
 const FEW_WAITING: u64 = 4;
-/// if it has looked within this time, in the clock's units: it may work longer than a wake-up takes.
+/// Connections wait for an event loop only if it has looked within this time, in the clock's units: it may work longer
+/// than a wake-up takes.
 const RECENT: u64 = 3 * LOOK_INTERVAL;
 
 impl LinkEnd {

@@ -37,8 +37,8 @@ impl Listener {
             // Waits for a thread that is taking one.
             drop(self.taking.lock());
         }
-        // Before any reset, which makes room in the backlog for waiting clients. They come to another link, and are
-        // told.
+        // Before any reset, which makes room in the backlog for waiting clients: they move to
+        // another link and are notified.
         clear_links(
             |link| self.has_number(link.listener),
             || {

@@ -555,7 +555,7 @@ impl Listener {
                 registry
                     .servers
                     .iter()
-                    // After a link was left, only anchors that nobody needs come over it.
+                    // After a link was left, only anchors without a use come over it.
                     .filter(|l| l.is_alive() && !l.has_left())
                     .map(|l| l.channel()),
             );

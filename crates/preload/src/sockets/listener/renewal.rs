@@ -41,7 +41,7 @@ impl Listener {
         };
         let former = self.number();
         if number == former && self.channel() >= 0 {
-            // It is the daemon that knew it, and this process may belong to another user.
+            // Only the daemon knew it, and this process may belong to another user.
             sys::close(offers);
             self.announce_queue();
             return false;

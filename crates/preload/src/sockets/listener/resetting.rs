@@ -1,4 +1,4 @@
-//! A connection that nobody will accept ends with a reset.
+//! A connection that no process will accept ends with a reset.
 
 use core::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use netchannel_abi::link::{Role, side_flags};
 use super::Pending;
 use crate::descriptors::attach;
 
-/// Resets a connection that nobody will accept.
+/// Resets a connection that no process will accept.
 pub fn reset(pending: &Pending) {
     let Some(slot) = pending.link.slot(pending.loan.handle.index) else {
         return;

@@ -16,8 +16,8 @@ static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 /// When an event loop of this process has accepted without having looked again since, in the clock's units; 0 for
 /// never.
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
-/// Counts how often a loop has looked again soon after an accept, up to [`MOST_QUICK`]. A single late look says little: the
-/// loop may have waited for its processor.
+/// Counts how often a loop has looked again soon after an accept, up to [`MOST_QUICK`]. A single late look says little:
+/// the loop may have waited for its processor.
 static QUICK_TURNS: AtomicU32 = AtomicU32::new(MOST_QUICK);
 const MOST_QUICK: u32 = 8;
 /// The weight of a late look.
@@ -139,7 +139,7 @@ impl WakeUps {
         let mut eight = [0; 8];
         let pointer = eight.as_mut_ptr().addr();
         let fd = sys::int(self.fd.load(Ordering::Acquire));
-        // SAFETY: eight bytes of ours.
+        // SAFETY: the kernel writes `eight`.
         let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
     }
 
@@ -166,7 +166,7 @@ impl WakeUps {
         let bytes = times.to_ne_bytes();
         let pointer = bytes.as_ptr().addr();
         let fd = sys::int(self.fd.load(Ordering::Acquire));
-        // SAFETY: eight bytes of ours.
+        // SAFETY: the kernel reads `bytes`.
         let _ = unsafe { sys::raw(libc::SYS_write, [fd, pointer, 8, 0, 0, 0]) };
     }
 

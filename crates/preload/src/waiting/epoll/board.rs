@@ -32,9 +32,9 @@ pub struct Entry {
     pub fd: AtomicI32,
     /// The last change for which an edge was reported.
     reported: AtomicU32,
-    /// The count of arrivals that was reported then,
+    /// The count of arrivals that was reported with that change.
     arrived: AtomicU64,
-    /// and the ends.
+    /// The ends that were reported with that change.
     ends: AtomicU32,
     _room: u32,
     /// Identifies the socket that was added: another one may have its entry since.
@@ -259,7 +259,7 @@ impl Drop for Board {
         }
         let bytes = Self::bytes(self.length);
         let start = self.head.as_ptr().expose_provenance();
-        // SAFETY: the mapping is this board's, and nobody looks at it any more.
+        // SAFETY: the mapping is this board's, and no thread accesses it any more.
         let _ = unsafe { sys::raw(libc::SYS_munmap, [start, bytes, 0, 0, 0, 0]) };
     }
 }

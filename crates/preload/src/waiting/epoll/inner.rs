@@ -32,7 +32,7 @@ impl EpollSet {
         let mut eight = [0; 8];
         let fd = sys::int(self.wake_descriptor.load(Ordering::Acquire));
         let pointer = eight.as_mut_ptr().addr();
-        // SAFETY: eight bytes of ours.
+        // SAFETY: the kernel writes `eight`.
         let _ = unsafe { sys::raw(libc::SYS_read, [fd, pointer, 8, 0, 0, 0]) };
         if self.wakes_all.swap(false, Ordering::Relaxed) {
             self.wake_all();

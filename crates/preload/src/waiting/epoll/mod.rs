@@ -342,7 +342,7 @@ impl EpollSet {
         }
         let one = 1u64.to_ne_bytes();
         let pointer = one.as_ptr().addr();
-        // SAFETY: eight bytes of ours.
+        // SAFETY: the kernel reads `one`.
         let _ = unsafe { sys::raw(libc::SYS_write, [sys::int(fd), pointer, 8, 0, 0, 0]) };
     }
 

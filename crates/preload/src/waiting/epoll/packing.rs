@@ -159,8 +159,8 @@ fn is_set(fd: i32) -> bool {
     name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventpoll]")
 }
 
-/// At the start of an image: adopts inherited sets, described in `description` by the former image, and those of their members
-/// that are virtual.
+/// At the start of an image: adopts inherited sets, described in `description` by the former image, and those of their
+/// members that are virtual.
 pub fn adopt_inherited(description: Option<&str>) {
     let mut words = description.unwrap_or_default().split(';');
     let own = words

@@ -51,8 +51,8 @@ impl EpollSet {
         asleep
     }
 
-    /// As [`Self::announce_sleep`], for a wait. `None` when there was news meanwhile. Also returns how many nanoseconds it
-    /// is safe to sleep.
+    /// As [`Self::announce_sleep`], for a wait. `None` when there was news meanwhile. Also returns how many nanoseconds
+    /// it is safe to sleep.
     pub(super) fn arm(&'static self) -> Option<(SleepingSets, i64)> {
         let asleep = self.announce_sleep();
         if self.has_news() {

@@ -35,7 +35,7 @@ pub fn concerns_library(fd: i32) -> bool {
     )
 }
 
-/// So many descriptors take little room on the stack.
+/// The most descriptors whose lists are kept on the stack.
 const FEW: usize = 4;
 const MORE: usize = FEW + 1;
 

@@ -1,4 +1,4 @@
-//! What the numbers of a call name, and which of their events the library knows without the kernel.
+//! The files that the numbers of a call name, and which of their events the library knows without the kernel.
 
 use core::sync::atomic::Ordering;
 
