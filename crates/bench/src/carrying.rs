@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::report::Collector;
 
 impl Plan {
-    /// Makes every run and collects what it yields. `run` is told the experiment's place in the plan.
+    /// Makes every run and collects its results. `run` gets the experiment's index in the plan.
     pub fn carry_out(
         &self,
         collector: &mut Collector,
@@ -39,7 +39,7 @@ impl Plan {
     }
 }
 
-/// Every other pair runs the other way round, so that a drift of the machine favours nobody.
+/// Every other pair runs in the reverse order, so that a drift of the machine favours no transport.
 fn order(transports: &[Transport], pair: usize) -> Vec<Transport> {
     let mut order = transports.to_vec();
     if pair % 2 == 1 {

@@ -5,8 +5,7 @@ use std::fs;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// CPU time that a living process and its descendants have used, those it waited for included;
-/// zero if it is gone.
+/// The CPU time of a living process and its descendants, including those that it has waited for; zero if it has ended.
 pub fn of_tree(process: libc::pid_t) -> Duration {
     let both = |process| of_process(process) + of_waited_for(process);
     tree(process).into_iter().map(both).sum()

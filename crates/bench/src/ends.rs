@@ -1,4 +1,4 @@
-//! Where the two ends of an experiment are: on one host, or on two.
+//! The places of the two ends of an experiment: one host, or two.
 
 use crate::cpu;
 use crate::error::RunError;
@@ -14,21 +14,21 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So long the other host may take to hear of a listener.
+/// How long the other host may take to learn of a listener.
 const HEARD: Duration = Duration::from_secs(2);
 /// Pause between two looks whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The sockets were gone before they could be asked for, or the daemon was.
+/// The sockets or the daemon had ended before the reason could be asked for.
 pub const NO_REASON: &str = "the daemon gives no reason";
 
 /// A server's side and a client's.
 pub struct Ends<'a> {
-    /// Where servers are started.
+    /// The session in which servers are started.
     pub server: &'a Session<'a>,
-    /// Where clients are started; the same on one host.
+    /// The session in which clients are started; the same one on one host.
     pub client: &'a Session<'a>,
-    /// Where servers listen.
+    /// The address of servers.
     pub address: IpAddr,
     /// Clients are a tenant's: their side has no kernel TCP that could carry anything, and the servers' has nothing else.
     is_tenant: bool,
@@ -37,7 +37,7 @@ pub struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// Both here.
+    /// Both ends on this host.
     pub fn here(session: &'a Session<'a>) -> Self {
         Ends {
             server: session,
@@ -48,7 +48,7 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// Each on a host.
+    /// One end on each host.
     pub fn apart(server: &'a Session<'a>, client: &'a Session<'a>, address: IpAddr) -> Self {
         Ends {
             server,
@@ -72,7 +72,7 @@ impl<'a> Ends<'a> {
         self.client.seconds
     }
 
-    /// How long a run may take until it is given up.
+    /// The time limit of a run.
     pub fn run_limit(&self) -> Duration {
         self.client.run_limit()
     }
@@ -82,7 +82,7 @@ impl<'a> Ends<'a> {
         self.fallbacks.is_some()
     }
 
-    /// A port that nobody uses now, for servers that cannot choose one themselves.
+    /// A port that is free now, for servers that can not choose one themselves.
     pub fn free_port(&self) -> Result<u16, RunError> {
         let address = self.address;
         let bind = || TcpListener::bind((address, 0));
@@ -90,8 +90,8 @@ impl<'a> Ends<'a> {
         Ok(listener.local_addr().map_err(RunError::Files)?.port())
     }
 
-    /// Looks who carries the connections of a server, which lives and has some. Between hosts it is noted if that is kernel TCP,
-    /// with the reason; on one host it is an error.
+    /// Checks which transport carries the connections of a server, which lives and has some. Between hosts kernel TCP
+    /// is recorded with its reason; on one host it is an error.
     pub fn check_carrier(
         &self,
         transport: Transport,
@@ -192,7 +192,7 @@ impl<'a> CpuSince<'a> {
         let client = part(|used| used.clients) + part(|used| used.client_daemon);
         let server = part(|used| used.servers);
         if !self.ends.are_apart() {
-            // One daemon, which has been counted.
+            // There is one daemon, which was counted already.
             return Cpu::from(client + server);
         }
         let server = server + part(|used| used.server_daemon);

@@ -1,4 +1,4 @@
-//! Why an experiment has no figure, and why there is no report at all.
+//! The reasons why an experiment has no figure, or why there is no report at all.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ fn described(status: Option<ExitStatus>) -> String {
     status.map_or_else(|| "unknown how".to_owned(), |status| status.to_string())
 }
 
-/// One run came to nothing.
+/// A run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A program that the experiment needs is not on this machine.
@@ -29,7 +29,7 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
-    /// A program ended when it should have gone on, or without success.
+    /// A program ended too early, or without success.
     #[error("{program} ended ({}): {complaint}", described(*.status))]
     Ended {
         /// Which one.
@@ -69,7 +69,7 @@ pub enum RunError {
     /// Temporary files, sockets or the wait for a child failed.
     #[error("{0}")]
     Files(#[source] io::Error),
-    /// Somebody pressed Ctrl-C.
+    /// Interrupted by Ctrl-C.
     #[error("interrupted")]
     Interrupted,
 }
@@ -106,7 +106,7 @@ pub enum BenchError {
     /// The two hosts cannot be made.
     #[error(transparent)]
     Hosts(#[from] netchannel_namespaces::Error),
-    /// Somebody pressed Ctrl-C; all programs have been ended.
+    /// Interrupted by Ctrl-C; all programs were ended.
     #[error("interrupted; all programs were ended")]
     Interrupted,
     /// A file that was asked for could not be written.

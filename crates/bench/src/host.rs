@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::fs;
 use std::thread;
 
-/// What somebody else needs to know to compare figures.
+/// The data of a host that are needed to compare figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Host {
     /// The kernel's release.

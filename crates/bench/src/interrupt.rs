@@ -9,7 +9,7 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Whether somebody asked to stop. Relaxed: the flag guards no other data.
+/// Whether an interrupt was requested. Relaxed: the flag guards no other data.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }

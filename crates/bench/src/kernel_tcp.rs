@@ -14,7 +14,7 @@ pub fn established(process: libc::pid_t, port: u16) -> usize {
     texts.iter().map(|text| count(text, port)).sum()
 }
 
-/// Each connection once: where others come and go while the table is read, the kernel may show one twice.
+/// Each connection counts once: while others come and go, the kernel may list one twice.
 fn count(table: &str, port: u16) -> usize {
     let port = format!("{port:04X}");
     let has_port = |address: &str| address.rsplit_once(':').is_some_and(|(_, of)| of == port);

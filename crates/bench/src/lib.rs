@@ -1,9 +1,8 @@
 //! Experiments: the same unmodified programs over kernel TCP, AF_UNIX and NetChannel, in one run.
 //!
-//! It starts real processes, lets them work for a moment over one transport after the other,
-//! several times in alternating order, and reports medians, percentiles, CPU seconds and ratios
-//! as a table, JSON and a picture. The programs are built-in socket workloads ([`worker`]) and
-//! the real redis-server, redis-benchmark, nginx and wrk.
+//! It starts real processes, lets them work for a moment over one transport after the other, several times in
+//! alternating order, and reports medians, percentiles, CPU seconds and ratios as a table, JSON and a picture. The
+//! programs are built-in socket workloads ([`worker`]) and the real redis-server, redis-benchmark, nginx and wrk.
 //!
 //! It never takes part in a data path itself, never measures in its own process, and knows of
 //! NetChannel only the commands `netchannel run` and `netchannel daemon`.
@@ -92,8 +91,7 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
     Ok(collector.report(&plan, Place::OneHost))
 }
 
-/// Withdraws NetChannel if programs cannot be run under it. Anything else that goes wrong is for
-/// the experiments to report.
+/// Withdraws NetChannel if programs can not be run under it. Other errors are reported by the experiments.
 fn check_netchannel(session: &mut Session<'_>) -> Result<(), BenchError> {
     if session.netchannel_problem().is_some() {
         return Ok(());

@@ -1,9 +1,9 @@
 //! Whether others use the processors: then figures say little.
 
-/// So much of a processor in a hundred may be in use by others.
+/// The load of other processes, in percent of a processor, up to which a machine counts as quiet.
 const QUIET: f64 = 25.0;
 
-/// What is said before a benchmark on a machine that is busy.
+/// The warning before a benchmark on a busy machine.
 pub fn sentence() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,4 +1,4 @@
-//! What one run of one experiment yields, and the statistics over several runs.
+//! The results of one run of an experiment, and the statistics over several runs.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ impl Latency {
 pub struct Cpu {
     /// Of all.
     pub seconds: f64,
-    /// Of each side, where there are two.
+    /// The values of each side, where there are two.
     pub sides: Option<Sides>,
 }
 
@@ -65,7 +65,7 @@ impl From<f64> for Cpu {
     }
 }
 
-/// CPU seconds by who used them, of two hosts.
+/// CPU seconds of each side, for two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sides {
     /// The clients and their host's daemon.
@@ -101,7 +101,7 @@ pub struct Measurement {
     pub cpu_seconds: f64,
     /// CPU seconds for one unit of work.
     pub cpu_per_unit: f64,
-    /// Of those, each side's, where there are two hosts; not in ratios.
+    /// The part of each side, where there are two hosts; not in ratios.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sides: Option<Sides>,
 }

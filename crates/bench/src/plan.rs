@@ -1,4 +1,4 @@
-//! Which runs there are, and in which order.
+//! The runs and their order.
 
 use crate::case::Case;
 use crate::error::{BenchError, RunError};
@@ -7,7 +7,7 @@ use crate::options::{Options, Transport};
 use crate::repetitions::check;
 use std::collections::BTreeSet;
 
-/// What a run yields.
+/// The result of a run.
 pub type Figures = Result<Vec<(Case, Measurement)>, RunError>;
 
 /// Every run of a report.
@@ -30,7 +30,7 @@ pub struct Plan {
 pub struct Planned {
     /// The word on the command line.
     pub name: &'static str,
-    /// What it yields, in order.
+    /// Its cases, in order.
     pub cases: Vec<Case>,
 }
 
@@ -50,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// Whether there is anything to do, within reason.
+    /// Whether there is anything to do, within limits.
     pub fn check(&self) -> Result<(), BenchError> {
         if self.experiments.is_empty() || self.transports.is_empty() {
             return Err(BenchError::Options(
@@ -63,7 +63,7 @@ impl Plan {
 
 /// One run.
 pub struct Run {
-    /// What it measured.
+    /// Its results.
     pub figures: Figures,
     /// Why kernel TCP carried it although NetChannel was asked to; empty if it did not.
     pub fallbacks: BTreeSet<String>,

@@ -1,5 +1,4 @@
-//! Child processes: started with their output in files, waited for with a limit, and never left
-//! behind.
+//! Child processes: started with their output in files, waited for with a time limit, and never left running.
 
 use crate::cpu;
 use crate::error::RunError;
@@ -20,12 +19,12 @@ const GRACE: Duration = Duration::from_secs(2);
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Exit {
     /// Its status.
     pub status: ExitStatus,
-    /// Its CPU time, with that of the descendants it waited for.
+    /// Its CPU time, with that of the descendants that it waited for.
     pub cpu: Duration,
 }
 
@@ -131,7 +130,7 @@ impl Process {
         }
     }
 
-    /// Waits until `ready` says so, as long as the process lives.
+    /// Waits until `ready` returns true, as long as the process lives.
     pub fn await_condition(
         &mut self,
         limit: Duration,
@@ -168,7 +167,7 @@ impl Process {
     /// Writes a line to its standard input.
     pub fn say(&mut self, line: &str) -> Result<(), RunError> {
         if let Some(stdin) = &mut self.stdin {
-            // A process that has gone is found out by who waits for it.
+            // An error means that the process has ended, which its waiting caller finds out.
             let _ = writeln!(stdin, "{line}");
         }
         Ok(())
@@ -214,7 +213,7 @@ impl Process {
 
     /// Asks it to end; kills what is left of it after a while.
     pub fn stop(&mut self) {
-        // Before the parent is gone, as nothing leads to its children afterwards.
+        // Before the parent has ended: its children can not be found afterwards.
         let tree = cpu::tree(self.pid);
         if !matches!(self.try_wait(), Ok(None)) {
             return;

@@ -14,7 +14,7 @@ pub fn tell(unit: &str, measured: &Measurement) {
         return;
     };
     if let Ok(mut file) = OpenOptions::new().append(true).open(file) {
-        // Who cannot be told does without.
+        // An error means that the report is lost.
         let _ = writeln!(file, "{}", line(unit, measured.work()));
     }
 }

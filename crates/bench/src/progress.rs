@@ -26,7 +26,7 @@ impl Progress {
         }
     }
 
-    /// A run that is known to give nothing.
+    /// Skips a run that is known to have no result.
     pub fn skip(&mut self) {
         self.done += 1;
     }
@@ -74,7 +74,7 @@ impl Progress {
         }
         if self.terminal {
             let mut stderr = io::stderr().lock();
-            // A terminal that is gone is no reason to stop measuring.
+            // A closed terminal does not stop the measurement.
             let _ = write!(stderr, "\r\x1b[K{text}");
             let _ = stderr.flush();
         } else {

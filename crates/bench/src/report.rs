@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 pub struct Report {
     /// The machine.
     pub host: Host,
-    /// Where the programs were.
+    /// The place of the programs.
     pub place: Place,
     /// Seconds of each run.
     pub seconds: f64,
@@ -24,13 +24,13 @@ pub struct Report {
     pub pairs: usize,
     /// The figures.
     pub cases: Vec<CaseReport>,
-    /// What could not be measured here, known beforehand.
+    /// Measurements that are known beforehand to be absent here.
     pub absent: Vec<Absence>,
-    /// What went wrong.
+    /// The failures.
     pub failures: Vec<Failure>,
 }
 
-/// Where the programs of a report were.
+/// The place of a report's programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Place {
@@ -71,7 +71,7 @@ impl Place {
         }
     }
 
-    /// What must be known of it, if anything.
+    /// A note on it, if any.
     pub fn line(&self) -> Option<String> {
         match self {
             Place::OneHost => None,
@@ -133,13 +133,13 @@ pub(crate) fn listed(numbers: &[usize]) -> String {
 pub struct CaseReport {
     /// Which one.
     pub case: Case,
-    /// What is done.
+    /// The work.
     pub title: &'static str,
     /// The unit of the rates.
     pub unit: &'static str,
-    /// What the latency is of; it is in nanoseconds.
+    /// The meaning of the latency, which is in nanoseconds.
     pub latency_of: Option<&'static str>,
-    /// What must be known to judge the figures.
+    /// A note on the figures.
     pub note: Option<&'static str>,
     /// A row for each transport that has figures.
     pub rows: Vec<Row>,
@@ -161,7 +161,7 @@ pub struct Row {
     pub runs: Vec<Measurement>,
 }
 
-/// Something that is not measured, and why.
+/// An absent measurement, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Absence {
     /// An experiment, a transport, or one over the other.
@@ -170,7 +170,7 @@ pub struct Absence {
     pub reason: String,
 }
 
-/// Something that was tried and failed.
+/// A failed measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// Which experiment.
@@ -198,7 +198,7 @@ impl Report {
         self.failures.is_empty() && !self.cases.is_empty() && rows.all(|row| row.fallback.is_none())
     }
 
-    /// How the figures came about.
+    /// The method of the figures.
     pub fn method(&self) -> String {
         let Report { pairs, seconds, .. } = self;
         match pairs {
@@ -356,7 +356,7 @@ impl Collector {
     }
 }
 
-/// Reasons in a row, unless there are none. That there is none to be had is said only where there is no other.
+/// The reasons, unless there are none. The lack of a reason is mentioned only where there is no other one.
 pub(crate) fn reasons_text(reasons: &BTreeSet<String>) -> Option<String> {
     let only = reasons.len() == 1;
     let reasons: Vec<&str> = reasons

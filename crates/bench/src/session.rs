@@ -1,4 +1,4 @@
-//! What the runs of one report share: a directory, the NetChannel daemon, how to start programs.
+//! The state that the runs of one report share: a directory, the NetChannel daemon, and how to start programs.
 
 use crate::cpu;
 use crate::error::RunError;

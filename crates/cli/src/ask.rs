@@ -40,7 +40,7 @@ pub fn json<T: serde::Serialize>(value: &T) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-/// What is said of an answer to another question.
+/// The message for an unexpected kind of answer.
 pub fn unexpected() -> String {
     "the daemon answered something else; it may be of another version".to_owned()
 }
@@ -60,7 +60,7 @@ pub fn status(arguments: &Status) -> c_int {
     )
 }
 
-/// `netchannel stop`: says how many connections end with the daemon.
+/// `netchannel stop`: also states how many connections end with the daemon.
 pub fn stop(asking: &Asking) -> c_int {
     // Between programs of this host connections go on without a daemon; those with other hosts are its own.
     let ending = match ask(asking, Request::Hosts) {
@@ -119,7 +119,7 @@ fn shown_status(status: &types::Status) -> String {
     text
 }
 
-/// What each user has, each as use/bound.
+/// The resources of each user, each as use/bound.
 fn shown_users(users: &[types::User]) -> Option<String> {
     if users.is_empty() {
         return None;
@@ -263,7 +263,7 @@ pub fn sockets(arguments: &Ss) -> c_int {
     )
 }
 
-/// A socket as scripts have it: null where there is nothing, and addresses also in their two parts.
+/// A socket in the form for scripts: null for missing values, and addresses also in their two parts.
 fn for_scripts(socket: &Socket) -> serde_json::Value {
     let mut value = serde_json::to_value(socket).unwrap_or_default();
     let Some(fields) = value.as_object_mut() else {

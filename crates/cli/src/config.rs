@@ -8,7 +8,7 @@ use netchannel_control::configuration::Problem;
 use serde::Serialize;
 use std::ffi::c_int;
 
-/// What `check --json` prints.
+/// The output of `check --json`.
 #[derive(Serialize)]
 struct Checked {
     file: String,
@@ -56,6 +56,6 @@ fn checked(arguments: &Check) -> c_int {
 /// Tells of problems on standard error, each on a line of its own as compilers do.
 pub fn told(problems: &Problems) {
     use std::io::Write;
-    // Where standard error is closed there is nobody to tell.
+    // An error means that standard error is closed.
     let _ = writeln!(std::io::stderr(), "{problems}");
 }

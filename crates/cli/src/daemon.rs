@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// It ended cleanly.
+/// The daemon has ended in good order.
 pub const ENDED: c_int = 0;
-/// It could not serve.
+/// The daemon could not serve.
 pub const FAILED: c_int = 1;
 /// Another daemon serves at the path.
 pub const ALREADY_SERVED: c_int = 3;
-/// How the reason begins that a daemon gives.
+/// The beginning of the daemon's message when it can not serve.
 const REFUSED: &str = "the daemon does not serve: ";
-/// What the daemon says once it serves.
+/// The daemon's message once it serves.
 const READY: &str = "ready";
 
 /// Why no daemon could be started in the background.
@@ -33,7 +33,7 @@ pub enum StartError {
     /// The program could not be started.
     #[error("cannot start the daemon ({0})")]
     Spawn(#[from] io::Error),
-    /// It said why it does not serve.
+    /// The daemon gave a reason why it does not serve.
     #[error("{REFUSED}{0}")]
     Refused(String),
 }
@@ -48,7 +48,7 @@ pub fn daemon(arguments: &Arguments) -> c_int {
         Err(error) => return complain(&error.to_string(), arguments.announce),
     };
     if arguments.background {
-        // What is wrong is told here, where somebody reads all of it.
+        // Mistakes are reported here, where all of them can be read.
         if let Err(problems) = configuration(arguments) {
             return complain(&problems.to_string(), false);
         }
@@ -77,7 +77,7 @@ pub fn daemon(arguments: &Arguments) -> c_int {
     }
 }
 
-/// What the command line names, read and checked.
+/// The configuration that the command line names, read and checked.
 fn configuration(arguments: &Arguments) -> Result<Option<Configuration>, Problems> {
     let file = arguments.config.as_deref();
     file.map(Configuration::load).transpose()
@@ -120,8 +120,8 @@ fn serve(
     served
 }
 
-/// SIGTERM and SIGINT end the daemon cleanly; SIGHUP too, where there is no configuration for it to read again. A closed
-/// log does not end it.
+/// SIGTERM and SIGINT end the daemon in good order, and SIGHUP too where there is no configuration to be read again. A
+/// closed log does not end it.
 fn heed_signals(daemon: &Daemon, has_configuration: bool) -> Result<(), ServeError> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -141,15 +141,15 @@ fn heed_signals(daemon: &Daemon, has_configuration: bool) -> Result<(), ServeErr
     Ok(())
 }
 
-/// Lets go of whatever descriptors came with the start: somebody may wait for their end.
+/// Closes inherited descriptors: another process may wait for their end.
 fn close_inherited() {
     // SAFETY: nothing in this process has opened a descriptor above standard error yet.
     unsafe { libc::close_range(3, u32::MAX, 0) };
 }
 
-/// Leaves the session of whoever started it, and says that it serves.
+/// Leaves the session of the starting process, and reports that the daemon serves.
 fn announce() {
-    // It fails where this process leads a session already.
+    // An error means that this process leads a session already.
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
     let mut output = io::stdout();
@@ -160,7 +160,7 @@ fn announce() {
     }
 }
 
-/// Says why the command failed, on standard output where a waiting parent reads it there.
+/// Reports why the command failed. A waiting parent reads it on standard output.
 fn complain(sentence: &str, announce: bool) -> c_int {
     if announce {
         let _ = writeln!(io::stdout(), "{}", netchannel_control::plain(sentence));
@@ -212,8 +212,8 @@ fn spawn(socket: &Path, arguments: &Arguments) -> Result<c_int, StartError> {
     Err(StartError::Refused(said.to_owned()))
 }
 
-/// Starts a daemon that is nobody's child, and waits until it serves: a program that is executed
-/// by this process must not find a child it did not make.
+/// Starts a daemon that is not a child of this process, and waits until it serves. A program that this process executes
+/// must not find a child that it did not make.
 ///
 /// # Errors
 /// When it does not serve in the end.
@@ -233,11 +233,11 @@ pub fn start_detached(socket: &Path, idle_exit: u64) -> Result<(), StartError> {
         .stderr(Stdio::piped())
         .output()?;
     match output.status.code() {
-        // Two that start at the same time make one daemon: it is there for both.
+        // Two that start at the same time make one daemon, which serves both.
         Some(ENDED | ALREADY_SERVED) => Ok(()),
         _ => {
             let said = String::from_utf8_lossy(&output.stderr);
-            // The other process says the same of the one that it has started.
+            // The other process has the same prefix in its message.
             let said = said.trim().trim_start_matches("netchannel: ");
             let said = said.trim_start_matches(REFUSED).to_owned();
             Err(StartError::Refused(said))

@@ -10,26 +10,26 @@ use serde::Serialize;
 use std::ffi::c_int;
 use std::io::IsTerminal;
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// In order.
     Ok,
     /// It works, but could work better.
     Warn,
-    /// It cannot work.
+    /// It can not work.
     Fail,
 }
 
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The subject.
     pub check: &'static str,
-    /// How it is.
+    /// The result.
     pub verdict: Verdict,
-    /// What was found.
+    /// The details.
     pub found: String,
     /// The command that fixes it, or what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub fn doctor(arguments: &Asking) -> c_int {
     print(&text).max(code)
 }
 
-/// Whether the output is a terminal that shows colours, and whoever reads it wants them.
+/// Whether the output is a terminal that shows colours, and the user wants them.
 fn is_coloured() -> bool {
     let said = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");

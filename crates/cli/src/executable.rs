@@ -1,4 +1,4 @@
-//! What keeps the dynamic linker from loading our library into a program.
+//! The reasons why the dynamic linker does not load the library into a program.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// How many interpreters may stand before a script, as in the kernel.
+/// The limit of interpreters before a script, as in the kernel.
 const MOST_INTERPRETERS: usize = 4;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
@@ -27,7 +27,7 @@ pub enum Obstacle {
     OtherMachine,
     /// Its dynamic linker is not glibc's, and would fail over a library made for that.
     OtherLinker,
-    /// Go's runtime makes its own system calls, whatever is loaded beside it.
+    /// Go's runtime makes its own system calls, whatever is loaded with it.
     Go,
 }
 
@@ -47,8 +47,8 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What is known to keep the library out of `program`. `None` also where nothing can be told: the
-/// kernel then says what is wrong with it.
+/// The known reason why the library is not loaded into `program`. `None` also where nothing can be found out: the
+/// kernel then reports the error.
 pub fn obstacle(program: &OsStr) -> Option<Obstacle> {
     obstacle_of(&resolve(program)?)
 }
@@ -71,7 +71,7 @@ fn obstacle_of(file: &Path) -> Option<Obstacle> {
     None
 }
 
-/// The file that is executed for a script: what follows `#!`, or what `env` is told to run.
+/// The file that is executed for a script: the one after `#!`, or the argument of `env`.
 fn interpreter(line: &[u8]) -> Option<PathBuf> {
     let line = line.split(|byte| *byte == b'\n').next()?;
     let mut words = line
@@ -85,7 +85,7 @@ fn interpreter(line: &[u8]) -> Option<PathBuf> {
     resolve(OsStr::from_bytes(named?))
 }
 
-/// The file a name stands for, as `execvp` finds it.
+/// The file of a name, as `execvp` finds it.
 fn resolve(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
@@ -153,7 +153,7 @@ fn elf_obstacle(file: &File, head: &[u8]) -> Option<Obstacle> {
     }
 }
 
-/// What a program header stands for, as far as it is looked at.
+/// The content of a program header, as far as it is examined.
 fn content(file: &File, header: &[u8]) -> Option<Vec<u8>> {
     let length = usize::try_from(word(header, 32)?).ok()?.min(4096);
     let mut content = vec![0; length];

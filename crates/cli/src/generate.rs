@@ -1,4 +1,4 @@
-//! `netchannel completions`, and `netchannel generate`: man pages and completions, for whoever packages this.
+//! `netchannel completions`, and `netchannel generate`: man pages and completions, for packagers.
 
 mod manual;
 

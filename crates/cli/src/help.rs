@@ -1,4 +1,4 @@
-//! What stands below every `--help`: examples and exit codes.
+//! The text below every `--help`: examples and exit codes.
 
 /// Of the program itself.
 pub const PROGRAM: &str = "\

@@ -15,7 +15,7 @@ const WRONG_LINE: c_int = 2;
 /// Asks for everything about other hosts.
 ///
 /// # Errors
-/// A sentence: nobody answered, or refused.
+/// A sentence: there was no answer, or the daemon refused.
 pub fn fetch(asking: &crate::arguments::Asking) -> Result<Hosts, String> {
     match ask(asking, Request::Hosts)? {
         Response::Hosts(hosts) => Ok(*hosts),
@@ -77,7 +77,7 @@ pub fn microseconds(count: u64) -> String {
     }
 }
 
-/// How many channels there are, and may be.
+/// The number of channels, and the maximum.
 pub fn counted(count: ChannelCount) -> String {
     let ChannelCount { up, least, most } = count;
     if least == most {
@@ -178,7 +178,7 @@ pub fn set(arguments: &Set) -> c_int {
     if scheduler.list {
         return finish(Ok(policies()));
     }
-    // A name that there is not is a mistake of the command line, not the daemon's.
+    // An unknown name is a mistake of the command line, not of the daemon.
     let text = scheduler.setting.join(" ");
     if let Some(Err(error)) = (!text.is_empty()).then(|| Registry::builtin().parse(&text)) {
         complain(&error.to_string());

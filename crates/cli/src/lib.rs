@@ -34,13 +34,13 @@ use arguments::{Arguments, Command};
 use clap::Parser;
 use std::ffi::c_int;
 
-/// Does what the command line says. Returns the exit code.
+/// Executes the command line. Returns the exit code.
 #[must_use]
 pub fn execute() -> c_int {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Nothing can be said where the terminal is gone.
+            // An error means that the terminal is closed.
             let _ = error.print();
             // A code of `run` that a program could have ended with would say nothing.
             let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");

@@ -1,4 +1,4 @@
-//! Where `libnetchannel.so` lies.
+//! The path of `libnetchannel.so`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ pub const NAME: &str = "libnetchannel.so";
 /// Why it cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
-    /// It is nowhere.
+    /// It was not found.
     #[error(
         "{NAME} is not beside {0}, nor in ../lib/netchannel or ../lib from there; build it with \
          `cargo build --release` or install it"
@@ -25,7 +25,7 @@ pub enum LibraryError {
 /// Finds the library of this installation.
 ///
 /// # Errors
-/// When it is not there, or at a path that cannot be preloaded.
+/// When it does not exist, or its path can not be preloaded.
 pub fn find() -> Result<PathBuf, LibraryError> {
     let program = std::env::current_exe().map_err(LibraryError::Unknown)?;
     let directory = program.parent().unwrap_or(Path::new("/"));

@@ -1,4 +1,4 @@
-//! Where the daemon's log goes. A log that cannot be written is said once and never ends it.
+//! The destination of the daemon's log. A log that can not be written is reported once and never ends the daemon.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -61,7 +61,7 @@ impl Write for Sink {
                     "netchannel: the log {} cannot be written ({error}); going on without it\n",
                     path.display()
                 );
-                // Where even this cannot be said, there is nobody to say it to.
+                // An error means that there is no place for a report.
                 let _ = io::stderr().write_all(sentence.as_bytes());
             }
             Err(_) => {}

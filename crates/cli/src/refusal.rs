@@ -1,12 +1,14 @@
-//! A filter under which nobody makes a ring of `io_uring`: the library refuses rings that are asked for by functions, the filter also
-//! those of inline calls, which no library sees. It holds for the program and whatever it starts, for good.
+//! A filter that refuses rings of `io_uring`. The library refuses rings that are requested by functions; the filter
+//! also refuses those of inline calls, which no library sees. It holds for the program and all its children,
+//! permanently.
 
 use std::io;
 
 /// Set in the numbers of programs with short pointers on x86-64.
 const SHORT_POINTERS: u32 = 0x4000_0000;
 
-/// Sets the filter. Who may not set one otherwise gives up rights by executing files, first: `sudo` and its kind then fail.
+/// Sets the filter. A user who needs it gives up the right to gain rights by executing files first: `sudo` and the like
+/// then fail.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -25,7 +27,7 @@ pub fn refuse_rings() -> io::Result<()> {
 }
 
 fn set_filter() -> io::Result<()> {
-    // The same number on every machine that the program is made for, also for programs of 32 bits.
+    // The number is the same on every machine that the program is built for, also for programs of 32 bits.
     let setup = u32::try_from(libc::SYS_io_uring_setup).map_err(io::Error::other)?;
     let step = |code: u32, k: u32, yes: u8, no: u8| libc::sock_filter {
         code: u16::try_from(code).unwrap_or(0),
@@ -36,7 +38,7 @@ fn set_filter() -> io::Result<()> {
     let is = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let answer = libc::BPF_RET | libc::BPF_K;
     let mut steps = [
-        // The number stands first in what the kernel shows.
+        // The number is the first field of the kernel's data.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(is, setup, 1, 0),
         step(is, setup | SHORT_POINTERS, 0, 1),

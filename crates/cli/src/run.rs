@@ -25,7 +25,7 @@ pub const NOT_EXECUTABLE: c_int = 126;
 pub const NOT_FOUND: c_int = 127;
 /// A daemon that `run` started ends after this many seconds without a program.
 const IDLE_EXIT: u64 = 30;
-/// How long a daemon may take to say who it is.
+/// How long a daemon may take to identify itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the command. Returns only where the program cannot be executed.
@@ -54,14 +54,14 @@ pub fn run(arguments: &Run) -> c_int {
     execute(&arguments.program, &environment)
 }
 
-/// Makes the program use NetChannel, or says in a sentence why it cannot.
+/// Makes the program use NetChannel, or returns a sentence why it can not.
 fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Result<(), String> {
     let library = library::find().map_err(|error| error.to_string())?;
     let socket = socket_path(arguments.socket.as_deref()).map_err(|error| error.to_string())?;
     let served = ensure_daemon(&socket, arguments.no_daemon);
     let program = arguments.program.first().map(OsString::as_os_str);
     let obstacle = program.and_then(executable::obstacle);
-    // Where a stranger serves the program has no use for the library, which would only say so again.
+    // Where another user's daemon serves, the program gets no library, which would only report the same.
     let is_strange = matches!(served, Err(Unserved::Distrusted(_)));
     if obstacle != Some(Obstacle::OtherLinker) && !is_strange {
         // Set even where the program itself cannot load it: its children may.
@@ -99,7 +99,7 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
 /// Why no daemon serves the program.
 #[derive(Debug, thiserror::Error)]
 enum Unserved {
-    /// Somebody else's serves there, or could.
+    /// Another user's daemon serves there, or could.
     #[error("{0}")]
     Distrusted(String),
     /// Another reason.
@@ -179,7 +179,8 @@ pub fn preload(environment: &mut Vec<(OsString, OsString)>, library: &Path) {
     set(environment, "LD_PRELOAD", OsString::from_vec(value));
 }
 
-/// The dynamic address sanitizer ends a program, or a child of one, that has another library before its own. It works there all the same.
+/// The dynamic address sanitizer ends a program, or a child of one, that has another library before its own. Both work
+/// in that order all the same.
 fn allow_sanitizers(environment: &mut Vec<(OsString, OsString)>) {
     const NAME: &str = "ASAN_OPTIONS";
     const OPTION: &str = "verify_asan_link_order";

@@ -4,7 +4,7 @@ use netchannel_control::plain;
 use std::ffi::c_int;
 use std::io::{self, Write};
 
-/// Writes to standard output. Returns the exit code: whoever closed it has seen enough, any other failure is one.
+/// Writes to standard output. Returns the exit code: a reader that has closed it is no failure, all other errors are.
 pub fn print(text: &str) -> c_int {
     let mut output = io::stdout();
     let written = output
@@ -96,7 +96,7 @@ pub fn duration(seconds: u64) -> String {
 
 /// Says a sentence on standard error.
 pub fn complain(sentence: &str) {
-    // Where standard error is closed there is nobody to tell.
+    // An error means that standard error is closed.
     let _ = writeln!(io::stderr(), "netchannel: {}", plain(sentence));
 }
 

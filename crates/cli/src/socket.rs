@@ -7,7 +7,7 @@ use netchannel_control::path::{PathError, default_socket};
 /// The attach socket, absolute: the program may change its folder.
 ///
 /// # Errors
-/// When the default cannot be told.
+/// When the default path can not be determined.
 pub fn socket_path(given: Option<&Path>) -> Result<PathBuf, PathError> {
     let path = match given {
         Some(path) => path.to_owned(),

@@ -96,8 +96,8 @@ impl Deposits {
     /// Keeps the state of the connection whose anchor has `cookie` for one more process, in the place of an older
     /// state.
     ///
+    /// # Errors
     /// Where the descriptor can not be examined, and `NOBUFS` where the user may leave no more.
-    /// When the descriptor can not be told from others, and `NOBUFS` where the user may leave none.
     pub fn leave(
         &mut self,
         cookie: u64,

@@ -158,7 +158,7 @@ impl CoreEngine {
         Ok(self.quotas.charge(user, amounts)?)
     }
 
-    /// A program brings a region, which it may fill, whoever made it. Returns its own region, and the admit_brought_region one if
+    /// A program brings a region, which it may fill, whoever made it. Returns its own region, and the brought one if
     /// another process of the same user has it too, as a parent of this one.
     fn admit_brought_region(
         &mut self,

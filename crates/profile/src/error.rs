@@ -1,4 +1,4 @@
-//! Why there is no profile, in one sentence that says what mends it.
+//! Errors, each as a sentence with the remedy.
 
 use crate::events::Target;
 use netchannel_taxonomy::Problem;
@@ -60,7 +60,7 @@ pub enum Error {
     /// The result could not be written.
     #[error("cannot write {path} ({source})")]
     Write {
-        /// Where to.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -71,7 +71,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a refusal of the kernel means, and what mends it.
+    /// The meaning of a refusal of the kernel, and the remedy.
     pub(crate) fn refused(error: io::Error, target: Target) -> Self {
         match (error.raw_os_error(), target) {
             (Some(libc::ENOENT), _) if !paranoid_is_there() => {

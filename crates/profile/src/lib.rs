@@ -1,7 +1,7 @@
 //! Which part of the network stack takes the processor: samples any program, or the whole host, and classifies call chains.
 //!
-//! It never changes what it measures but by being there: no breakpoint, no library, no eBPF. What a function belongs to is the
-//! taxonomy's to say (`netchannel-taxonomy`), and what is unsafe is in `events/kernel.rs`.
+//! It changes nothing in what it measures except by its own load: no breakpoint, no library, no eBPF. The category of a
+//! function is decided by the taxonomy (`netchannel-taxonomy`), and unsafe code is in `events/kernel.rs`.
 //!
 //! ```text
 //!  kernel --rings--> events (records in order of time) --> recording (each chain once, counted by thread)

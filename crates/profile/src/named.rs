@@ -1,9 +1,9 @@
-//! Chains with names: what each frame of a recording stands for, and what the taxonomy says of it.
+//! Chains with names: the functions of each frame of a recording, and their meaning in the taxonomy.
 
 use crate::recording::{Frame, Line, Recording, UserSymbols};
 use netchannel_taxonomy::{Chain, Judgement, Meaning, Taxonomy, classify};
 
-/// One function, inlined ones too.
+/// One function, which may be inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its name.
@@ -11,7 +11,7 @@ pub struct Function {
     meaning: Meaning,
 }
 
-/// What one frame stands for.
+/// The functions of one frame.
 #[derive(Debug, Default)]
 struct Expanded {
     /// Innermost first.
@@ -79,7 +79,7 @@ impl<'a> Named<'a> {
         self.frames.get(usize::try_from(number).ok()?)
     }
 
-    /// What a chain is.
+    /// The judgement of a chain.
     #[must_use]
     pub fn judgement(&self, chain: u32) -> Option<Judgement> {
         let place = usize::try_from(chain).ok()?;

@@ -1,4 +1,4 @@
-//! What a profile could not see, why, and what mends it: a sentence each.
+//! What a profile could not see, the reason, and the remedy: a sentence each.
 
 use crate::recording::Recording;
 use crate::report::{Report, percent};
@@ -8,10 +8,10 @@ use netchannel_taxonomy::Category;
 const WORTH: f64 = 5.0;
 /// More than this is unclassified where the taxonomy does not know a kernel.
 const STRANGE: f64 = 1.0;
-/// From so many samples on, a share of a half is known to ten points.
+/// From this number of samples on, a share of a half is known to ten points.
 const ENOUGH: u64 = 100;
 
-/// All that is to be said of a run.
+/// All notes on a run.
 pub fn of(report: &Report, recording: &Recording, sees_kernel: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if !sees_kernel {

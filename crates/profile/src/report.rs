@@ -23,13 +23,13 @@ impl Counts {
         }
     }
 
-    /// Those of a category.
+    /// The samples of a category.
     #[must_use]
     pub fn get(&self, category: Category) -> u64 {
         self.0.get(&category).copied().unwrap_or(0)
     }
 
-    /// All of them.
+    /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.values().sum()
@@ -42,7 +42,7 @@ impl Counts {
     }
 }
 
-/// How much of a whole, in percent; none of nothing.
+/// A share in percent; 0 of nothing.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 {
@@ -64,27 +64,27 @@ pub struct Report {
     pub version: String,
     /// Which kernel it was taken on.
     pub kernel: String,
-    /// What was measured: "system", a process, a command.
+    /// The target: "system", a process, a command.
     pub target: String,
-    /// What samples were taken by: "cycles" or "cpu-clock".
+    /// The clock of samples: "cycles" or "cpu-clock".
     pub clock: String,
     /// Samples of a busy processor in a second.
     pub frequency: u64,
-    /// How long.
+    /// The duration.
     pub seconds: f64,
-    /// How many processors there are.
+    /// The number of processors.
     pub processors: usize,
-    /// How many runs it is of.
+    /// The number of runs.
     pub repeats: usize,
     /// Busy samples by category: they add up to all busy samples.
     pub categories: Counts,
     /// The lowest and highest percentage of each category among the runs, where there were several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread: BTreeMap<Category, (f64, f64)>,
-    /// What was done meanwhile, where that is known.
+    /// The work that was done meanwhile, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
-    /// The same by side. What cannot be told is "shared".
+    /// The same by side. Samples of an unknown side are "shared".
     pub sides: BTreeMap<Side, Counts>,
     /// Samples of idle processors.
     pub idle: u64,
@@ -98,13 +98,13 @@ pub struct Report {
     pub programs: Vec<Program>,
     /// The functions that most samples were in, the busiest first.
     pub functions: Vec<Function>,
-    /// What the taxonomy does not have, the most frequent first.
+    /// Functions that the taxonomy lacks, the most frequent first.
     pub unclassified: Vec<Missing>,
-    /// What could not be seen, and why.
+    /// What could not be seen, and the reason.
     pub notes: Vec<String>,
 }
 
-/// What one program did: all processes of one name.
+/// The samples of one program: of all processes with one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// Its name.
@@ -115,19 +115,20 @@ pub struct Program {
     pub categories: Counts,
     /// The same by side.
     pub sides: BTreeMap<Side, Counts>,
-    /// What the chains say of the side, where processors were told.
+    /// The sides of the chains, where processors were given.
     #[serde(default)]
     pub by_chain: ByChain,
     /// By name of thread, the busiest first.
     pub threads: Vec<Thread>,
 }
 
-/// How many samples on a side's processors have a chain that tells a side, and how many of those tell the other one.
+/// How many samples on a side's processors have a chain that identifies a side, and how many of those identify the
+/// other one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByChain {
-    /// That tell either.
+    /// Samples whose chain identifies a side.
     pub told: u64,
-    /// That tell the other one.
+    /// Samples whose chain identifies the other side.
     pub wrong: u64,
 }
 
@@ -139,12 +140,12 @@ impl ByChain {
     }
 }
 
-/// What the threads of one name did in a program.
+/// The samples of a program's threads with one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// Their name.
     pub name: String,
-    /// How many there were.
+    /// The number of threads.
     pub count: usize,
     /// Busy samples by category.
     pub categories: Counts,
@@ -155,9 +156,9 @@ pub struct Thread {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// What its samples were.
+    /// The category of its samples.
     pub category: Category,
-    /// How many.
+    /// The number of samples.
     pub samples: u64,
 }
 
@@ -166,7 +167,7 @@ pub struct Function {
 pub struct Missing {
     /// Its functions, innermost first.
     pub chain: Vec<String>,
-    /// How many samples.
+    /// The number of samples.
     pub samples: u64,
 }
 
@@ -260,7 +261,7 @@ impl Report {
         self.seconds_of(self.categories.total())
     }
 
-    /// Processor seconds that so many samples stand for.
+    /// The processor time that a number of samples represents, in seconds.
     #[must_use]
     pub fn seconds_of(&self, samples: u64) -> f64 {
         percent(samples, self.frequency.max(1)) / 100.0

@@ -20,19 +20,19 @@ use std::time::{Duration, Instant};
 
 /// The rings are emptied so often.
 const PERIOD: Duration = Duration::from_millis(50);
-/// A command that is asked to end has so long.
+/// How long a command may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is measured, and how.
+/// The target and the options of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A command to run meanwhile.
     pub command: Vec<OsString>,
-    /// A process that is there already.
+    /// An existing process.
     pub process: Option<u32>,
     /// All programs.
     pub is_system: bool,
-    /// How long, where no command says.
+    /// The duration, where there is no command.
     pub duration: Duration,
     /// Samples of a busy processor in a second; none: as many as are usual of the clock.
     pub frequency: Option<u64>,
@@ -40,14 +40,15 @@ pub struct Options {
     pub pinned: Pinned,
     /// Whether chains are wanted.
     pub folds: bool,
-    /// What is done in a run, where the user said so.
+    /// The work of a run, where the user gave it.
     pub work: Option<Work>,
 }
 
-/// Takes one profile. It ends early, with what there is, when `stop` is set. What it measures is announced when it does.
+/// Takes one profile. It ends early, with the present samples, when `stop` is set. The target is announced when the
+/// measurement begins.
 ///
 /// # Errors
-/// When nothing can be sampled, or nothing was.
+/// When no samples can be taken, or none were.
 pub fn run(
     options: &Options,
     taxonomy: &Taxonomy,
@@ -66,8 +67,8 @@ pub fn run(
     if is_gone(options.process) {
         return Err(Error::NoProcess(options.process.unwrap_or_default()));
     }
-    // An event of each thread is changed at each switch of threads, which slows down who switches much: so the processors are sampled
-    // where that is allowed, and what is not wanted is left out.
+    // An event of each thread is changed at each switch of threads, which slows programs with many switches down. So
+    // the processors are sampled where that is allowed, and other samples are left out.
     let mut samples_all = true;
     let mut sampler = Sampler::start(Target::System, options.frequency, &processors)
         .or_else(|_| {
@@ -79,7 +80,7 @@ pub fn run(
     let sees_kernel = sampler.sees_kernel();
     announce();
     let told = Told::new();
-    // Where the kernel does not count, nobody else knows.
+    // Where the kernel does not count, there is no other source.
     let mut counters = Counters::of(options.process).ok();
     let (begun, own) = (Instant::now(), own_seconds());
     let mut child = match options.command.split_first() {
@@ -91,7 +92,7 @@ pub fn run(
         recording.only(pid);
     }
     let is_over = |child: &mut Option<Child>| match child {
-        // A child that cannot be waited for is not there any more.
+        // A child that can not be waited for has ended.
         Some(child) => !matches!(child.try_wait(), Ok(None)),
         None => begun.elapsed() >= options.duration || is_gone(options.process),
     };
@@ -150,7 +151,7 @@ fn start(program: &OsString, words: &[OsString], told: Option<&Told>) -> Result<
     })
 }
 
-/// Ends a command that has not ended by itself, so that nothing is left behind.
+/// Ends a command that has not ended by itself, so that nothing is left running.
 fn end(child: &mut Child) {
     let ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
     if ended(child) {
@@ -158,7 +159,7 @@ fn end(child: &mut Child) {
     }
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // Whoever has ended needs no signal.
+        // An error means that the process has ended.
         let _ = kill_process(pid, Signal::TERM);
     }
     let asked = Instant::now();
@@ -195,7 +196,7 @@ fn described(options: &Options) -> String {
     }
 }
 
-/// Processors that are there, such as "0-3,8".
+/// The present processors, such as "0-3,8".
 fn processors() -> Vec<u32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let list = list(text.trim()).unwrap_or_default();
@@ -205,7 +206,7 @@ fn processors() -> Vec<u32> {
 /// Reads a list of processors.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake.
 pub fn list(text: &str) -> Result<Vec<u32>, String> {
     let mut all = Vec::new();
     for part in text.split(',') {

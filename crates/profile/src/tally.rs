@@ -5,9 +5,9 @@ use crate::report::{ByChain, Counts, Function, Missing, Program, Report, Thread}
 use netchannel_taxonomy::{Category, Side};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// So many functions are told.
+/// The limit of functions in a report.
 const FUNCTIONS: usize = 200;
-/// So many missing chains are told, and so many functions of each.
+/// The limit of missing chains in a report, and of functions of each.
 const MISSING: usize = 100;
 const DEPTH: usize = 12;
 
@@ -91,7 +91,7 @@ pub fn tally(named: &Named<'_>) -> Report {
     report
 }
 
-/// What samples of a side's processors say of it.
+/// Compares the sides of a chain and of a processor.
 fn by_chain_of(processor: Option<Side>, chain: Side, count: u64) -> ByChain {
     match processor {
         Some(side) if chain != Side::Shared => ByChain {

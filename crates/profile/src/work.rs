@@ -1,7 +1,7 @@
-//! How much was done while samples were taken, so that it can be told what a gigabyte and an operation cost.
+//! The work that was done while samples were taken, from which the cost of a gigabyte and of an operation follows.
 //!
-//! Three know it, in this order: the user, who says so; the command, which tells in a file ([`Told`]); and, of programs over kernel
-//! TCP and UDP, the counters of their network namespace.
+//! There are three sources, in this order: the user, by options; the command, which writes it into a file ([`Told`]);
+//! and, for programs over kernel TCP and UDP, the counters of their network namespace.
 
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -11,24 +11,24 @@ use std::path::Path;
 /// Names the file to which a command appends what it did, in lines such as `bytes 4096` and `operations 1`.
 const VARIABLE: &str = "NETCHANNEL_PROFILE_WORK";
 
-/// What was done.
+/// The amount of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Bytes that were moved from one end to the other.
     pub bytes: u64,
     /// Operations, whatever they are: requests, messages, connections.
     pub operations: u64,
-    /// Who knows.
+    /// The source.
     pub source: Source,
 }
 
-/// Who knows how much was done.
+/// The source of the amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// The user said it.
+    /// The user gave it.
     Said,
-    /// The command told it.
+    /// The command reported it.
     Told,
     /// The kernel counted the IP packets of the network namespace: of all programs in it, headers included.
     Counted,
@@ -46,7 +46,7 @@ impl Source {
 }
 
 impl Work {
-    /// What somebody knows, unless it is nothing.
+    /// The work, unless it is nothing.
     pub fn of(bytes: u64, operations: u64, source: Source) -> Option<Self> {
         let work = Self {
             bytes,
@@ -67,11 +67,11 @@ impl Work {
     }
 }
 
-/// The file in which a command tells what it does.
+/// The file in which a command reports its work.
 pub struct Told(tempfile::NamedTempFile);
 
 impl Told {
-    /// An empty one. None where there is no room for it: then the command cannot tell.
+    /// An empty file. `None` where there is no room for it: the command can not report then.
     pub fn new() -> Option<Self> {
         let made = tempfile::Builder::new()
             .prefix("netchannel-profile-")
@@ -84,7 +84,7 @@ impl Told {
         (VARIABLE, self.0.path())
     }
 
-    /// What it told.
+    /// The reported work.
     pub fn work(&self) -> Option<Work> {
         let text = std::fs::read_to_string(self.0.path()).unwrap_or_default();
         let all = |name: &str| {
@@ -98,7 +98,7 @@ impl Told {
 
 /// The counters of a network namespace.
 pub struct Counters {
-    /// Stays of that namespace, also when the process is gone.
+    /// A file of that namespace, also when the process has ended.
     file: File,
     before: u64,
 }
@@ -115,7 +115,7 @@ impl Counters {
         Ok(Self { file, before })
     }
 
-    /// What was moved since then.
+    /// The work since the last call.
     pub fn work(&mut self) -> Option<Work> {
         let after = moved(&mut self.file).ok()?;
         Work::of(after.saturating_sub(self.before), 0, Source::Counted)

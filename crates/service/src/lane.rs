@@ -163,7 +163,7 @@ impl Lane {
         self.hung_up |= self.anchor.note_token(end) && !self.anchor.drain();
     }
 
-    /// Behaves as if no process deferred the other end any more.
+    /// Behaves as if no process held the other end any more.
     #[cfg(test)]
     pub(super) const fn hang_up_for_test(&mut self) {
         self.hung_up = true;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the processor was busy with. The first eight are those of the study "Understanding Host Network Stack Overheads".
+/// The activity of a processor. The first eight are those of the study "Understanding Host Network Stack Overheads".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Category {
@@ -86,7 +86,7 @@ impl Category {
         all.find(|category| category.name() == name)
     }
 
-    /// Its place in [`Category::BUSY`]; none for idle.
+    /// Its index in [`Category::BUSY`]; `None` for idle.
     #[must_use]
     pub fn index(self) -> Option<usize> {
         Self::BUSY.iter().position(|category| *category == self)
@@ -99,15 +99,15 @@ impl Category {
     }
 }
 
-/// Whose work a sample is, of the two ends of a connection.
+/// The end of a connection to which a sample belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// Who sends the data.
+    /// The sender of the data.
     Sender,
-    /// Who receives it.
+    /// The receiver.
     Receiver,
-    /// It cannot be told: never spread over the two.
+    /// Unknown: never spread over the two.
     Shared,
 }
 

@@ -2,14 +2,14 @@
 
 use crate::category::{Category, Side};
 
-/// What a function says of the chain that it is in.
+/// The rule for a chain with a certain function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Word {
     /// It is in a category.
     Decides(Category),
-    /// It says nothing of itself: its caller decides.
+    /// The function has no category: its caller decides.
     Asks,
-    /// It is how the kernel was entered: nobody further out is asked.
+    /// The entry into the kernel: callers further out are ignored.
     Entry,
     /// It is not in the taxonomy.
     #[default]
@@ -19,11 +19,11 @@ pub enum Word {
 /// All that is known of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Meaning {
-    /// What it says.
+    /// The rule.
     pub word: Word,
     /// Whether a clock without NMI is late in it.
     pub is_late: bool,
-    /// Whose side it is on, where that can be told.
+    /// The side, where it is known.
     pub side: Option<Side>,
 }
 
@@ -38,10 +38,10 @@ pub struct Chain<'a> {
     pub is_in_the_library: bool,
 }
 
-/// What a chain is.
+/// The judgement of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// What the processor was busy with.
+    /// The activity of the processor.
     pub category: Category,
     /// For whom.
     pub side: Side,
@@ -53,7 +53,8 @@ pub struct Judgement {
 #[must_use]
 pub fn classify(chain: Chain<'_>) -> Judgement {
     let category = category(&chain);
-    // A wake-up by a message tells who wakes, which may be either end: only the kernel's stack tells sides.
+    // A wake-up by a message reveals the side of the waking thread, which may be either end: only the kernel's stack
+    // identifies sides.
     let told = match category {
         Category::WakeUp | Category::Waiting => None,
         _ => chain.kernel.iter().find_map(|meaning| meaning.side),
@@ -77,7 +78,7 @@ fn category(chain: &Chain<'_>) -> Category {
     }
     match kernel(chain.kernel) {
         Category::Idle => Category::Idle,
-        // What the kernel does for a wait or a wake-up would not be done without.
+        // The kernel does this work only for a wait or a wake-up.
         _ if waits(chain.user) => Category::Waiting,
         _ if own == Some(Category::WakeUp) => Category::WakeUp,
         category => category,

@@ -1,6 +1,7 @@
 //! Which part of a network stack a call chain belongs to: eight categories of the kernel's stack, NetChannel's own, and the program's.
 //!
-//! Never: I/O, clocks, unsafe code. Who has the chains gives each function its [`Meaning`] once, and judges chains of meanings.
+//! Never: I/O, clocks, unsafe code. The owner of the chains gives each function its [`Meaning`] once, and judges chains
+//! of meanings.
 //!
 //! ```text
 //!  taxonomy.toml (+ the user's) --Taxonomy::kernel/user/source(name)--> Meaning of each function

@@ -49,12 +49,12 @@ impl<T: Copy> Patterns<T> {
         None
     }
 
-    /// What the name goes by.
+    /// The value of a name.
     pub fn find(&self, name: &str) -> Option<T> {
         self.rule(name).map(|(_, value)| value)
     }
 
-    /// By which name or family it goes, and by what.
+    /// The name or family that matches, and its value.
     pub fn rule(&self, name: &str) -> Option<(&str, T)> {
         if let Some((name, value)) = self.names.get_key_value(name) {
             return Some((name, *value));
@@ -64,7 +64,7 @@ impl<T: Copy> Patterns<T> {
         found.map(|(family, value)| (family.text.as_str(), *value))
     }
 
-    /// Every name and family, with what it stands for.
+    /// All names and families with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, T)> {
         let names = self
             .names
@@ -75,7 +75,7 @@ impl<T: Copy> Patterns<T> {
     }
 }
 
-/// Whether a name is of a family: a star stands for any letters.
+/// Whether a name matches a family: a star stands for any letters.
 fn fits(family: &str, name: &str) -> bool {
     let mut parts = family.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {

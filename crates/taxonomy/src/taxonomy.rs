@@ -11,21 +11,21 @@ const BUILT_IN: &str = include_str!("../taxonomy.toml");
 /// A text is no taxonomy.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// It is no TOML.
+    /// Not TOML.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// A section that there is not.
+    /// An unknown section.
     #[error("there is no section [{0}]: a taxonomy has [kernel], [netchannel], [user] and [sides]")]
     Section(String),
-    /// A category that there is not.
+    /// An unknown category.
     #[error("there is no category {name:?} in [{section}]")]
     Category {
         /// In which section.
         section: String,
-        /// What it said.
+        /// The given name.
         name: String,
     },
-    /// Something else than names.
+    /// Not a list of names.
     #[error("{name} in [{section}] is no list of names in quotes")]
     Names {
         /// In which section.
@@ -43,7 +43,7 @@ pub enum Problem {
     },
 }
 
-/// What functions mean.
+/// The meanings of functions.
 #[derive(Clone, Debug, Default)]
 pub struct Taxonomy {
     kernel: Patterns<(Word, bool)>,
@@ -56,17 +56,17 @@ impl Taxonomy {
     /// The one that this repository keeps.
     ///
     /// # Errors
-    /// When it is no taxonomy, which a test rules out.
+    /// When it is invalid, which a test rules out.
     pub fn built_in() -> Result<Self, Problem> {
         let mut taxonomy = Self::default();
         taxonomy.add(BUILT_IN)?;
         Ok(taxonomy)
     }
 
-    /// Adds what another text says; where both name the same, the text holds.
+    /// Adds the rules of another text, which take precedence.
     ///
     /// # Errors
-    /// When it is no taxonomy. Then nothing of it is to be relied on.
+    /// When the text is invalid. The taxonomy must not be used then.
     pub fn add(&mut self, text: &str) -> Result<(), Problem> {
         for (section, lists) in text.parse::<Table>()? {
             let Value::Table(lists) = lists else {
@@ -123,7 +123,7 @@ impl Taxonomy {
         Ok(())
     }
 
-    /// What a function of the kernel means.
+    /// The meaning of a kernel function.
     #[must_use]
     pub fn kernel(&self, name: &str) -> Meaning {
         let name = plain(name);
@@ -135,7 +135,7 @@ impl Taxonomy {
         }
     }
 
-    /// What a function of a program or library other than NetChannel means.
+    /// The meaning of a function of a program or library other than NetChannel.
     #[must_use]
     pub fn user(&self, name: &str) -> Meaning {
         // "pthread_mutex_lock@@GLIBC_2.2.5"
@@ -146,7 +146,7 @@ impl Taxonomy {
         }
     }
 
-    /// What a function of NetChannel means that was written in this file, such as "crates/preload/src/waiting/wait.rs".
+    /// The meaning of a function of NetChannel in a source file, such as "crates/preload/src/waiting/wait.rs".
     #[must_use]
     pub fn source(&self, path: &str) -> Meaning {
         let known = path.rsplit_once("crates/");

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace::{Workspace, find_program};
 
-/// Builds the program and the library, runs the comparison, and says what to try next.
+/// Builds the program and the library, runs the comparison, and suggests further steps.
 pub fn run(workspace: &Workspace) -> Result<bool> {
     println!("Building NetChannel (release; the first time takes a minute or two) ...");
     // Cargo shows its own progress: its output is left to the terminal.
@@ -51,7 +51,7 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
         .context("cannot run netchannel bench")?;
     if !compared.success() {
         println!("The comparison failed. `netchannel doctor` says what this host lacks:\n");
-        // Whatever it answers, the demo has failed.
+        // The demo has failed, whatever the answer is.
         let _ = Command::new(workspace.program()).arg("doctor").status();
         return Ok(false);
     }
@@ -90,18 +90,18 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
     Ok(true)
 }
 
-/// What became of the comparison between two hosts.
+/// The result of the comparison between two hosts.
 #[derive(Debug, PartialEq, Eq)]
 enum Between {
     /// It is in this picture.
     Shown(PathBuf),
-    /// This system lets nobody make two hosts.
+    /// This system does not allow two hosts.
     NotHere,
     /// Some of it gave no figures.
     Failed,
 }
 
-/// Exit status of `netchannel bench hosts` where there can be no two hosts.
+/// The exit status of `netchannel bench hosts` where there can be no two hosts.
 const NOT_HERE: i32 = 77;
 
 /// The same between two hosts, which are network namespaces, over kernel TCP and over NetChannel.

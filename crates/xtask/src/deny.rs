@@ -1,7 +1,7 @@
 //! Licences and sources of all dependencies.
 //!
-//! `cargo deny` where it is installed. Otherwise the same two questions, asked here: may every crate's licence be
-//! used (the list in deny.toml), and does every crate come from crates.io or this checkout?
+//! `cargo deny` where it is installed. Otherwise the same two checks are done here: whether every crate's licence is
+//! allowed (the list in deny.toml), and whether every crate comes from crates.io or this checkout.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 use crate::license_expression::is_allowed;
 use crate::workspace::{Workspace, find_program};
 
-/// What `cargo deny` is asked. The advisory database needs a network, so a missing one must not fail a test run.
+/// The checks of `cargo deny`. The advisory database needs a network, so a missing one must not fail a test run.
 pub const OFFLINE_CHECKS: [&str; 3] = ["licenses", "sources", "bans"];
 
-/// Runs `cargo deny` when it is there, and the built-in check in any case.
+/// Runs `cargo deny` where it is installed, and the built-in check in any case.
 pub fn run(workspace: &Workspace) -> Result<bool> {
     let mut all_well = built_in(workspace)?;
     if find_program("cargo-deny").is_none() {
@@ -81,8 +81,8 @@ pub fn built_in(workspace: &Workspace) -> Result<bool> {
     Ok(faults.is_empty())
 }
 
-/// What is wrong with one line `name vVERSION (SOURCE)|LICENCE` of cargo tree. Crates of crates.io have no source there,
-/// those of a checkout have its path, all others an address.
+/// The mistake in one line `name vVERSION (SOURCE)|LICENCE` of cargo tree, if any. Crates of crates.io have no source
+/// there, those of a checkout have its path, all others an address.
 fn fault(line: &str, allowed: &[String], root: &str) -> Option<String> {
     let (package, licence) = line.rsplit_once('|')?;
     let source = package.replace("(proc-macro)", "");

@@ -56,7 +56,7 @@ fn fuzz(workspace: &Workspace, folder: &PathBuf, target: &str, seconds: u32) -> 
     })
 }
 
-/// What is missing to fuzz on this machine.
+/// What this machine lacks for fuzzing.
 fn why_not() -> Option<String> {
     if find_program("cargo-fuzz").is_none() {
         return Some(

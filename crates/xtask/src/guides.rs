@@ -16,16 +16,16 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::Workspace;
 
-/// A guide, and the crate whose tests ask for what it says.
+/// A guide, and the crate whose tests check it.
 const GUIDES: [(&str, &str); 2] = [
     ("docs/transports.md", "netchannel-driver"),
     ("docs/scheduling.md", "netchannel-scheduler"),
 ];
 
-/// Files that a guide may touch beside the one it makes.
+/// Files that a guide may change besides the one that it creates.
 const MOST_TOUCHED: usize = 2;
 
-/// How long two daemons may take to meet.
+/// How long two daemons may take to connect.
 const MEETING: Duration = Duration::from_secs(30);
 
 /// A block of a guide.
@@ -65,7 +65,7 @@ fn blocks(guide: &str) -> Vec<Block> {
     found
 }
 
-/// A text with a change: what the block leaves and takes away must stand there once, in whole lines.
+/// A text with a change: the lines that the block removes must occur in it once, as whole lines.
 fn changed(text: &str, block: &str) -> Result<String> {
     let side = |other: char| -> String {
         let lines = block.lines().filter(|line| !line.starts_with(other));
@@ -116,7 +116,7 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
         for block in &code {
             follow(&tree, block).with_context(|| format!("{guide}, {}", block.file))?;
         }
-        // What is missing is said with the file to edit.
+        // The missing parts are reported with the file to edit.
         let output = cargo(&["test", "--no-fail-fast", "--package", package]).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() || !said.contains(guide) {

@@ -72,7 +72,7 @@ pub fn build(workspace: &Workspace) -> Result<bool> {
     Ok(built.success())
 }
 
-/// What lies at the same places below every prefix: the program, the library, man pages.
+/// The files that have the same paths below every prefix: the program, the library, man pages.
 pub fn files(workspace: &Workspace, prefix: &Path) -> Result<()> {
     place(&workspace.program(), &prefix.join("bin/netchannel"), 0o755)?;
     place(
@@ -114,7 +114,7 @@ fn default_prefix() -> Result<PathBuf> {
     Ok(PathBuf::from(home).join(".local"))
 }
 
-/// Copies beside the destination and renames: a running program keeps the file it has, and nobody loads half a library.
+/// Copies next to the destination and renames: a running program keeps its file, and no process loads half a library.
 pub fn place(source: &Path, destination: &Path, mode: u32) -> Result<()> {
     make_folder_of(destination)?;
     let beside = destination.with_extension("new");

@@ -1,7 +1,7 @@
-//! `cargo xtask`: the commands of people who work on NetChannel.
+//! `cargo xtask`: the commands of developers of NetChannel.
 //!
-//! It builds, tests, shows and installs; it starts other programs for that (`cargo`, the scripts of `tests/programs`,
-//! `netchannel`) and reads what they say. It never holds product logic, never talks to a daemon itself, and is a
+//! It builds, tests, shows and installs. For that it starts other programs (`cargo`, the scripts of `tests/programs`,
+//! `netchannel`) and reads their output. It never holds product logic, never talks to a daemon itself, and is a
 //! dependency of nothing.
 //!
 //! ```text
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// The command line.
 enum Command {
     Demo,
     Test(test::Options),

@@ -16,17 +16,17 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::install;
 use crate::workspace::{Workspace, find_program, is_root};
 
-/// Where Debian's shells look for completions, below `/usr`.
+/// The directories where Debian's shells look for completions, below `/usr`.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/netchannel"),
     ("zsh", "share/zsh/vendor-completions/_netchannel"),
     ("fish", "share/fish/vendor_completions.d/netchannel.fish"),
 ];
 
-/// What an administrator may change; an upgrade leaves it.
+/// Files that an administrator may change; an upgrade keeps them.
 const CONFIGURATION: [&str; 2] = ["/etc/default/netchannel", "/etc/netchannel/netchannel.toml"];
 
-/// With this code a step says that it could not try.
+/// The exit code of a step that could not be tried.
 const SKIPPED: i32 = 77;
 
 /// Makes the package; its path is printed.
@@ -43,7 +43,7 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
     Ok(true)
 }
 
-/// A package of a version, from the release build that there is.
+/// A package of a version, from the existing release build.
 fn make(workspace: &Workspace, version: &str) -> Result<PathBuf> {
     let folder = workspace.target.join("package");
     let root = folder.join("root");
@@ -116,7 +116,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     )?)
 }
 
-/// The example of a configuration, which says nothing until somebody takes the marks away.
+/// The example of a configuration with all lines commented out.
 fn commented(workspace: &Path) -> Result<String> {
     let example = fs::read_to_string(workspace.join("crates/configuration/example.toml"))?;
     let lines = example.lines().map(|line| match line {
@@ -135,7 +135,7 @@ fn architecture() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What dpkg reads: the fields, what is configuration, and what is done around unpacking.
+/// The control files of dpkg: the fields, the list of configuration files, and the scripts.
 fn control(root: &Path, version: &str) -> Result<()> {
     let folder = root.join("DEBIAN");
     let fields = format!(
@@ -151,7 +151,7 @@ fn control(root: &Path, version: &str) -> Result<()> {
         &folder.join("conffiles"),
         &(CONFIGURATION.join("\n") + "\n"),
     )?;
-    // DPKG_ROOT is set where the files lie below another root: then there is no systemd to speak to.
+    // DPKG_ROOT is set where the files are below another root: there is no systemd to talk to then.
     let reload = "#!/bin/sh\nset -e\nif [ -z \"$DPKG_ROOT\" ] && [ -d /run/systemd/system ]; then\n    systemctl daemon-reload || true\nfi\n";
     let purge = "if [ \"$1\" = purge ]; then\n    rmdir \"$DPKG_ROOT/etc/netchannel\" 2>/dev/null || true\nfi\n";
     for (name, text) in [
@@ -291,7 +291,7 @@ fn installed_upgraded_removed(workspace: &Workspace, place: &Path) -> Result<()>
         fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("libnetchannel.so"))
     })?;
 
-    // What somebody has changed stays, and whoever runs goes on.
+    // Changed files stay, and running processes go on.
     let options = host.path(CONFIGURATION[0]);
     fs::write(&options, "NETCHANNEL_OPTIONS=\"--log-level debug\"\n")?;
     host.dpkg(&["--install", &new])?;

@@ -14,7 +14,7 @@ struct Row {
     kernel: f64,
     netchannel: f64,
     unit: String,
-    /// How many times better NetChannel is.
+    /// The ratio of NetChannel to kernel TCP.
     ratio: f64,
 }
 
@@ -25,7 +25,7 @@ struct Group {
     rows: Vec<Row>,
 }
 
-/// Draws it; true when the picture was there already.
+/// Draws the picture; true when it existed already.
 pub fn run(workspace: &Workspace) -> Result<bool> {
     let docs = workspace.root.join("docs");
     let drawn = drawn(&fs::read_to_string(docs.join("measurements.csv"))?)?;
@@ -84,7 +84,7 @@ fn read(text: &str) -> Result<Vec<Group>> {
 }
 
 const WIDTH: f64 = 860.0;
-/// Where bars begin to be drawn, and end: ratios of a quarter and of 32.
+/// The scale of the bars: ratios from a quarter to 32.
 const LEFT: f64 = 330.0;
 const RIGHT: f64 = 660.0;
 const LEAST: f64 = 0.25;

@@ -10,13 +10,13 @@ use anyhow::{Context, Result};
 
 use crate::workspace::{Workspace, find_program};
 
-/// One thing to run, and to time.
+/// One step, which is timed.
 pub struct Step {
-    /// What it is called on the screen and by `cargo xtask test NAME`.
+    /// Its name on the screen and for `cargo xtask test NAME`.
     pub name: String,
-    /// What it does.
+    /// Its action.
     pub action: Action,
-    /// How long it may take.
+    /// Its time limit.
     pub limit: Duration,
     /// Whether `--quick` leaves it out.
     pub slow: bool,
@@ -24,7 +24,7 @@ pub struct Step {
     pub seldom: bool,
 }
 
-/// What a step does.
+/// The action of a step.
 pub enum Action {
     /// Run a child; exit code 77 means that it could not try, any other but 0 that it failed.
     Run(Box<Command>),
@@ -35,7 +35,7 @@ pub enum Action {
 /// Scripts of tests/programs that are no tests.
 const NO_TESTS: [&str; 2] = ["common.sh", "acceptance.sh"];
 
-/// Those that take long for what they find.
+/// Steps that take long and seldom find anything.
 const SELDOM: [&str; 4] = ["apache", "gunicorn", "haproxy", "uwsgi"];
 
 const MINUTE: u64 = 60;
@@ -96,7 +96,7 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
                     "*",
                     "--no-fail-fast",
                     "--",
-                    // What they say of cases that are not steady is told even if they pass.
+                    // Messages about unsteady cases are shown even if they pass.
                     "--show-output",
                 ],
             )
@@ -201,8 +201,8 @@ fn with_release_build(command: &mut Command, workspace: &Workspace) {
         .env("NETCHANNEL_LIBRARY", workspace.library());
 }
 
-/// A program of the test kit between two hosts: network namespaces of its own, for which it needs root or user namespaces; it says
-/// so where it has neither.
+/// A program of the test kit between two hosts: network namespaces of its own, for which it needs root or user
+/// namespaces. It reports where it has neither.
 fn two_hosts(workspace: &Workspace, name: &str, program: &str, arguments: &[&str]) -> Step {
     let mut command = Command::new(workspace.program().with_file_name(program));
     command
@@ -214,7 +214,7 @@ fn two_hosts(workspace: &Workspace, name: &str, program: &str, arguments: &[&str
     slow(&format!("two hosts: {name}"), 4, command)
 }
 
-/// Several users under root's daemon, one of them hostile; it says so where it is not root.
+/// Several users under root's daemon, one of them hostile. It reports where it is not root.
 fn users(workspace: &Workspace) -> Step {
     let mut command = Command::new(workspace.program().with_file_name("torture"));
     command
@@ -271,13 +271,13 @@ fn loom(workspace: &Workspace) -> Command {
     command
 }
 
-/// Where the sanitizer is known to work; it needs to be named.
+/// The target for which the sanitizer is known to work; it must be named.
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests that cannot be run under it: they have threads of which the C library, and so the sanitizer, knows nothing.
 const NOT_SANITIZED: [&str; 1] = ["split"];
 
-/// What maps memory of others, with every access watched. The sanitizer is nightly's.
+/// The tests of code that maps other processes' memory, with every access checked. The sanitizer needs nightly.
 fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
     let mut command = Command::new("rustup");
     command
@@ -305,7 +305,8 @@ fn address_sanitizer(workspace: &Workspace) -> Result<Step> {
             workspace.target.join("address-sanitizer"),
         )
         .env("RUSTFLAGS", "-Zsanitizer=address")
-        // What the copy that survives a bad pointer meets is the test's; and what lives until the end is no leak.
+        // Faults of the copy that survives a bad pointer are part of the test, and memory that lives until the end is
+        // no leak.
         .env(
             "ASAN_OPTIONS",
             "handle_segv=0:handle_sigbus=0:detect_leaks=0",

@@ -1,5 +1,5 @@
-//! `cargo xtask plants`: each patch of `tests/plants` in a copy of the checkout, the library built with it, and after how many programs
-//! `torture calls` tells it from kernel TCP.
+//! `cargo xtask plants`: applies each patch of `tests/plants` to a copy of the checkout, builds the library with it,
+//! and counts the programs until `torture calls` distinguishes it from kernel TCP.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace::Workspace;
 
-/// What the command line asks for.
+/// The options of the command line.
 pub struct Options {
     /// Programs that the judge may take for each.
     pub cases: u64,
-    /// What they are drawn from.
+    /// The seed of the programs.
     pub seed: u64,
     /// Parts of the names of the patches; none means all.
     pub names: Vec<String>,
@@ -120,7 +120,7 @@ fn plant(workspace: &Workspace, folder: &Path, options: &Options) -> Result<Opti
         .envs(PROFILE)
         .args(["build", "--quiet", "-p", "netchannel-preload"]);
     done(&mut build)?;
-    // The program takes the library that lies beside it.
+    // The program uses the library in its own directory.
     let place = folder.join("planted");
     fs::create_dir_all(&place)?;
     let planted = place.join("netchannel");
@@ -148,13 +148,13 @@ fn plant(workspace: &Workspace, folder: &Path, options: &Options) -> Result<Opti
     Ok(None)
 }
 
-/// The number of a case in what the judge says of it.
+/// The number of a case in a message of the judge.
 fn number_of(said: &str) -> Option<u64> {
     let rest = said.strip_prefix("case ")?;
     rest.split(':').next()?.parse().ok()
 }
 
-/// What the judge says first of some cases of a program, if anything.
+/// The first message of the judge about some cases of a program, if any.
 fn judge(
     torture: &Path,
     program: &Path,

@@ -1,7 +1,7 @@
 //! Children with a log file and a time limit.
 //!
-//! A child stays in this process's group, so that Ctrl-C reaches everything. At its time limit the child and all its
-//! descendants get SIGTERM, and those that are still there ten seconds later SIGKILL: never anybody else's process.
+//! A child stays in this process's group, so that Ctrl-C reaches all. At its time limit the child and all its
+//! descendants get SIGTERM, and those that still exist ten seconds later SIGKILL. No other process gets a signal.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,13 +15,13 @@ use anyhow::{Context, Result};
 const LOOK_AGAIN: Duration = Duration::from_millis(30);
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How a child ended.
+/// The end of a child.
 pub struct Ended {
-    /// Its exit code; none when a signal ended it.
+    /// Its exit code; `None` when a signal ended it.
     pub code: Option<i32>,
     /// Whether it ran into its limit.
     pub timed_out: bool,
-    /// How long it ran.
+    /// Its running time.
     pub took: Duration,
 }
 
@@ -77,13 +77,13 @@ fn end_tree(child: &mut Child) -> Result<()> {
 /// Sends a signal by way of the shell's own `kill`: this crate makes no system call itself.
 fn signal(name: &str, processes: &[u32]) {
     let ids: Vec<String> = processes.iter().map(u32::to_string).collect();
-    // One that has just ended is no error, so the status says nothing of use.
+    // A process that has just ended is no error, so the status has no meaning.
     let _ = Command::new("sh")
         .args(["-c", &format!("kill -{name} {} 2>/dev/null", ids.join(" "))])
         .status();
 }
 
-/// The process and all that descend from it, as /proc says.
+/// The process and all its descendants, from /proc.
 fn descendants(ancestor: u32) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

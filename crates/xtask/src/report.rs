@@ -1,13 +1,13 @@
-//! What the steps of a test run came to, as lines for people and one closing line for scripts.
+//! The results of the steps of a test run, as lines for people and one closing line for scripts.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How many lines of a failed step's log are shown.
+/// The number of lines of a failed step's log that are shown.
 const LINES_OF_A_FAILURE: usize = 80;
-/// How many of them the last lines of the run repeat.
+/// The number of them that the end of the run repeats.
 const LINES_REPEATED: usize = 24;
 /// A longer line is cut.
 const WIDTH: usize = 400;
@@ -15,11 +15,11 @@ const WIDTH: usize = 400;
 /// The verdict on one step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It did what it should.
+    /// The step has passed.
     Passed,
-    /// It did not, and this is how it ended.
+    /// The step has failed, with this result.
     Failed(String),
-    /// It could not be tried, and this is why.
+    /// The step could not be tried, for this reason.
     Skipped(String),
 }
 
@@ -144,7 +144,7 @@ fn print_list(title: &str, lines: &[String]) {
     }
 }
 
-/// What a passed step says of itself: the tests that cargo counted, or the script's own line `result: ...`.
+/// The details of a passed step: the number of tests from cargo, or the script's own line `result: ...`.
 fn detail(log: &str) -> String {
     let mut tests = 0;
     let mut ignored = 0;

@@ -1,4 +1,4 @@
-//! Where things are: the checkout, and the target directory that this very program was built into.
+//! Paths: the checkout, and the target directory into which this program was built.
 
 use std::env;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 pub struct Workspace {
     /// The folder of the workspace's Cargo.toml.
     pub root: PathBuf,
-    /// Where cargo puts what it builds.
+    /// Cargo's directory for build results.
     pub target: PathBuf,
 }
 

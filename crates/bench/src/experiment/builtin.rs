@@ -90,7 +90,7 @@ fn set_up(ends: &Ends<'_>, transport: Transport, case: Case, workload: &'static 
     programs.check_servers()?;
     let latency = Latency::of(&merged(&outcomes), 1.0);
     let count = count_of(&outcomes)?;
-    // Each client measures its own time; they begin together and differ by less than a cycle.
+    // Each client measures its own time. They begin together and differ by less than a cycle.
     let rate: f64 = outcomes
         .iter()
         .map(|one| to_float(one.count) / one.seconds)

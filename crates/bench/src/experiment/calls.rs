@@ -1,4 +1,5 @@
-//! What programs pay that use no socket: calls on other files, the start of programs, and shells, which fork and execute.
+//! The cost for programs without sockets: calls on other files, the start of programs, and shells, which fork and
+//! execute.
 
 use super::programs::{count_of, second_line};
 use crate::case::Case;

@@ -168,7 +168,7 @@ fn drive(
     ))
 }
 
-/// What wrk's hook printed.
+/// The output of wrk's hook.
 #[derive(Debug, PartialEq)]
 struct Figures {
     requests: f64,

@@ -1,4 +1,4 @@
-//! Programs that want short tails beside programs that want throughput, as many of the first as one likes.
+//! Programs that need short tails beside programs that need throughput, with any number of the first.
 
 use super::programs::{Group, Programs, count_of, merged};
 use crate::case::Case;
@@ -13,7 +13,7 @@ const T_APPS: usize = 8;
 /// Seconds that the streams run before the ping-pong begins, and after it has ended.
 const MARGIN: f64 = 0.1;
 
-/// The throughput of all streams together, and the latency of the ping-pong beside them.
+/// The total throughput of all streams, and the latency of the ping-pong beside them.
 pub fn run(ends: &Ends<'_>, transport: Transport, case: Case) -> Figures {
     let l_apps = match case {
         Case::Isolation8 => 8,

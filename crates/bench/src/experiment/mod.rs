@@ -34,7 +34,7 @@ pub fn run(experiment: Experiment, ends: &Ends<'_>, transport: Transport) -> Fig
     }
 }
 
-/// What yields a case between two hosts, where more than patterns does.
+/// The experiment of a case between two hosts, where more than patterns measures it.
 pub fn between_hosts(case: &str) -> Option<fn(&Ends<'_>, Transport) -> Figures> {
     match case {
         "redis get" | "redis set" => Some(redis::run),
@@ -54,7 +54,7 @@ fn installed(name: &'static str) -> Result<PathBuf, RunError> {
         .ok_or(RunError::NotInstalled(name))
 }
 
-/// Waits for the client of a real server. Early in the run it looks who carries the bytes.
+/// Waits for the client of a real server. Early in the run it checks which transport carries the bytes.
 fn wait_watching(
     ends: &Ends<'_>,
     transport: Transport,

@@ -17,11 +17,11 @@ use std::time::Duration;
 /// One server and its clients.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// What they do.
+    /// The workload.
     pub workload: &'static str,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u8,
-    /// What they want of NetChannel.
+    /// The class that they request of NetChannel.
     pub class: Option<Class>,
     /// Seconds that they begin before the others.
     pub ahead: f64,
@@ -30,7 +30,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// One client, and nothing special.
+    /// A group of one client, without options.
     pub fn new(workload: &'static str) -> Self {
         Group {
             workload,
@@ -235,14 +235,14 @@ fn remove(path: &PathBuf) -> Result<(), RunError> {
     }
 }
 
-/// The first line says that it is ready, the second what it did.
+/// The first line reports that it is ready, the second its result.
 pub fn second_line(process: &Process) -> Result<Outcome, RunError> {
     let printed = process.output()?;
     let line = printed.lines().nth(1).unwrap_or_default();
     serde_json::from_str(line).map_err(|_| process.unreadable(line))
 }
 
-/// How much was done; nothing is an error.
+/// The amount of work; zero is an error.
 pub fn count_of(outcomes: &[Outcome]) -> Result<f64, RunError> {
     let count: u64 = outcomes.iter().map(|outcome| outcome.count).sum();
     if count == 0 {

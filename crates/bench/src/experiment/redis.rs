@@ -127,7 +127,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a server answers there already.
+    /// Whether a server answers already.
     fn answers(&self) -> bool {
         match self {
             Endpoint::Tcp(address) => {
@@ -161,7 +161,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// One test; its figures and the CPU seconds of all processes.
+    /// One test: its figures and the CPU seconds of all processes.
     fn run(&self, test: &str, requests: u32, server: &Process) -> Result<(Summary, Cpu), RunError> {
         let mut arguments = self.endpoint.client_arguments();
         let requests = requests.to_string();
@@ -199,7 +199,7 @@ fn tail(text: &str) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// What redis-benchmark says of one test.
+/// The output of redis-benchmark for one test.
 #[derive(Debug, PartialEq)]
 struct Summary {
     rate: f64,

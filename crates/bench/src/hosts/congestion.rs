@@ -3,12 +3,12 @@
 use crate::error::BenchError;
 use netchannel_namespaces::Hosts;
 
-/// Its pacing needs a queueing discipline that a veth has not, or a timer for each packet.
+/// Its pacing needs a queueing discipline that a veth does not have, or a timer for each packet.
 const PACED: &str = "bbr";
-/// What is taken in its place, the first that there is; as channels do.
+/// The replacement, the first available one; as for channels.
 const INSTEAD: [&str; 2] = ["cubic", "reno"];
 
-/// Sets it for all connections of both hosts, and tells its name.
+/// Sets it for all connections of both hosts. Returns its name.
 pub fn set(hosts: &Hosts, asked: Option<&str>) -> Result<String, BenchError> {
     let setting = |name: &str| {
         let text = hosts.a.setting(&format!("ipv4/tcp_{name}"));

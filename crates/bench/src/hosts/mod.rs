@@ -33,12 +33,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long two daemons may take to find each other.
+/// How long two daemons may take to connect.
 const MEETING: Duration = Duration::from_secs(5);
 /// Between two looks whether they have.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Runs the experiments; progress goes to stderr. To be called while the process has one thread only.
+/// Runs the experiments; progress goes to stderr. Must be called while the process has only one thread.
 pub fn run(options: &HostsOptions) -> Result<Report, BenchError> {
     let plan = options.plan();
     plan.check()?;
@@ -82,7 +82,7 @@ pub fn run(options: &HostsOptions) -> Result<Report, BenchError> {
     Ok(collector.report(&plan, place))
 }
 
-/// What all runs share.
+/// The state that all runs share.
 struct Bench<'a> {
     options: &'a HostsOptions,
     hosts: &'a Hosts,
@@ -137,7 +137,7 @@ impl<'a> Bench<'a> {
         NetChannel::start_daemon(netchannel, &socket, folder, Some(host), &arguments)
     }
 
-    /// Waits until a connection goes over channels; if none ever does, the runs will say why.
+    /// Waits until a connection uses channels. If none ever does, the runs will report the reason.
     fn wait_for_channels(&self, ends: &Ends<'_>) -> Result<(), BenchError> {
         let deadline = Instant::now() + MEETING;
         let is_there = ends.server.netchannel().is_some() && ends.client.netchannel().is_some();
@@ -164,7 +164,7 @@ impl<'a> Bench<'a> {
                 Ok(figures) => all.extend(figures),
                 Err(error) => return Err(error).into(),
             }
-            // Its cases come in one run.
+            // Its cases are measured in one run.
             if experiment == HostsExperiment::Redis {
                 break;
             }
@@ -197,7 +197,8 @@ impl<'a> Bench<'a> {
         figures
     }
 
-    /// The same work over more and more channels, for which the daemons are started anew; kernel TCP does it once.
+    /// The same work over an increasing number of channels, for which the daemons are restarted; kernel TCP does it
+    /// once.
     fn channels(&self, ends: &Ends<'_>, transport: Transport) -> Run {
         let cases = HostsExperiment::Channels.cases(self.options.channels);
         if transport == Transport::Tcp {

@@ -9,10 +9,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// At most one of so many measured figures is to be within noise.
+/// At most one of this many measured figures should be within noise.
 const ONE_OF: usize = 5;
 
-/// What a report, or the file of what was found, has for it.
+/// The result in a report, or in the file of results.
 #[derive(Debug, Deserialize)]
 struct Said {
     outcomes: Vec<Outcome>,
@@ -31,7 +31,7 @@ impl Agreement {
         Ok(Agreement { both: [a?, b?] })
     }
 
-    /// Figures that the two contradict each other on: where either is within noise, it contradicts nobody.
+    /// Figures on which the two contradict each other. A figure within noise contradicts nothing.
     fn contradictions(&self) -> Vec<&str> {
         let [a, b] = &self.both;
         let contradicts = |one: &&Outcome| {
@@ -129,7 +129,7 @@ fn is_judged(outcome: &Outcome) -> bool {
     )
 }
 
-/// How many are within noise, and of how many that were judged.
+/// The number of figures within noise, and the number of judged ones.
 fn open(outcomes: &[Outcome]) -> (usize, usize) {
     let judged = outcomes.iter().filter(|outcome| is_judged(outcome));
     let open = outcomes

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 const PAPERS: &str = include_str!("../../papers.toml");
 
-/// One of the four.
+/// The papers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Paper {
@@ -42,7 +42,7 @@ impl Paper {
     }
 }
 
-/// Which way a figure goes.
+/// The direction of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -88,18 +88,18 @@ impl Part {
     }
 }
 
-/// What is done.
+/// The work.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// A pattern between two hosts.
     pub pattern: Option<Pattern>,
-    /// Its flows.
+    /// The number of flows.
     #[serde(default = "one")]
     pub flows: usize,
     /// Bytes of its writes.
     pub size: Option<usize>,
-    /// What lies under it.
+    /// The network path under it.
     #[serde(default)]
     pub path: Path,
     /// A case of `bench hosts`.
@@ -112,7 +112,7 @@ fn one() -> usize {
     1
 }
 
-/// What is done, and how.
+/// The work and its method.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Doing {
     /// A pattern between two hosts.
@@ -124,7 +124,7 @@ pub enum Doing {
 }
 
 impl Spec {
-    /// What it says; none: nothing that can be done.
+    /// The work; `None` where it can not be done.
     pub fn doing(&self) -> Option<Doing> {
         if let Some(pattern) = self.pattern {
             let size = self.size.or_else(|| pattern.sizes().first().copied())?;
@@ -155,19 +155,19 @@ impl Spec {
 pub struct Figure {
     /// The word on the command line.
     pub name: String,
-    /// Whose it is.
+    /// The paper.
     pub paper: Paper,
     /// Which figure or table.
     pub of: String,
-    /// Where the text says it.
+    /// The place in the text.
     pub place: String,
-    /// What it says.
+    /// The claim.
     pub claim: String,
     /// The paper's ratio.
     pub ratio: Option<f64>,
-    /// The way it goes, where the paper gives no number.
+    /// The direction, where the paper gives no number.
     pub direction: Option<Way>,
-    /// How much is taken for no difference, where the paper says that there is none.
+    /// The tolerance, where the paper claims that there is no difference.
     pub same: Option<f64>,
     /// A number of the paper's own machine.
     pub absolute: Option<String>,
@@ -175,18 +175,18 @@ pub struct Figure {
     pub share: Option<String>,
     /// The percentage that it is more than.
     pub above: Option<f64>,
-    /// What it takes.
+    /// The requirements.
     pub needs: Option<String>,
     /// Processors that it takes in all.
     pub processors: Option<usize>,
-    /// What is not built yet.
+    /// A missing feature.
     pub later: Option<String>,
     /// Which figure of a run.
     #[serde(default)]
     pub part: Part,
-    /// What is done.
+    /// The work.
     pub a: Option<Spec>,
-    /// What is done to compare with it.
+    /// The work for comparison.
     pub b: Option<Spec>,
 }
 
@@ -202,7 +202,7 @@ pub fn all() -> Result<Vec<Figure>, toml::de::Error> {
 }
 
 impl Figure {
-    /// Why it cannot be measured on so many processors, if so.
+    /// The reason why it can not be measured on this number of processors, if any.
     pub fn hindrance(&self, processors: usize) -> Option<String> {
         let needs = self.needs.as_ref()?;
         match self.processors {
@@ -214,7 +214,7 @@ impl Figure {
         }
     }
 
-    /// What the paper says, in short.
+    /// The value of the paper, in short.
     pub fn value(&self) -> String {
         if let Some(ratio) = self.ratio {
             return format!("x {ratio}");

@@ -17,7 +17,7 @@ use std::path::Path;
 
 const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Netchannel];
 
-/// Where figures are measured.
+/// The places of measurements.
 pub struct Places<'a> {
     /// Two hosts.
     pub lab: Lab<'a>,
@@ -65,7 +65,7 @@ impl Places<'_> {
     }
 }
 
-/// What a figure compares: what is done first, and what is done to compare with it.
+/// The works of a figure: the first, and the one for comparison.
 pub fn doings(figure: &Figure) -> Vec<Doing> {
     let specs = [&figure.a, &figure.b].into_iter().flatten();
     specs.filter_map(super::figure::Spec::doing).collect()
@@ -88,7 +88,7 @@ pub fn without(figure: &Figure, verdict: Verdict, reason: Option<String>) -> Out
     }
 }
 
-/// Measures a figure. `None`: somebody asked to stop.
+/// Measures a figure. `None`: interrupted.
 pub fn measure(
     figure: &Figure,
     places: &mut Places<'_>,
@@ -147,7 +147,8 @@ fn judge(figure: &Figure, all: &[Runs]) -> Outcome {
     outcome
 }
 
-/// What a figure is over one transport, of each pair: the share of a category, a figure of a run, or a ratio of two works.
+/// The values of a figure over one transport, one for each pair: the share of a category, a figure of a run, or a ratio
+/// of two works.
 fn values(figure: &Figure, runs: &[Runs]) -> Vec<f64> {
     match (runs, &figure.share) {
         ([a], Some(category)) => {
@@ -165,7 +166,7 @@ fn values(figure: &Figure, runs: &[Runs]) -> Vec<f64> {
     }
 }
 
-/// The same as people read it: the median, with the lowest and the highest.
+/// The same for people: the median, with the lowest and the highest.
 fn found(figure: &Figure, works: usize, values: &[f64]) -> Option<Found> {
     let value = Spread::of(values)?;
     let text = |value: f64| match (works, &figure.share) {

@@ -1,4 +1,4 @@
-//! What was found of each figure, kept in a file so that a run that was interrupted goes on where it was.
+//! The results of each figure, kept in a file so that an interrupted run can continue.
 
 use super::figure::Paper;
 use super::verdict::Verdict;
@@ -11,33 +11,33 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was found of one figure.
+/// The result of one figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The word on the command line.
     pub name: String,
-    /// Whose it is.
+    /// The paper.
     pub paper: Paper,
     /// Which figure or table.
     pub of: String,
-    /// Where the text says it.
+    /// The place in the text.
     pub place: String,
-    /// What it says.
+    /// The claim.
     pub claim: String,
-    /// The same in short.
+    /// The claim in short.
     pub value: String,
-    /// What may be said of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// Why, where it could not be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was found over kernel TCP.
+    /// The result over kernel TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Found>,
-    /// What was found over NetChannel.
+    /// The result over NetChannel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netchannel: Option<Found>,
-    /// What the verdict is of: a ratio, or a share in terms of the paper's; where its true median lies.
+    /// The judged value: a ratio, or a share relative to the paper's; the range of its true median.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<Spread>,
 }
@@ -56,7 +56,7 @@ pub struct Found {
 pub struct PaperReport {
     /// The machine.
     pub host: Host,
-    /// Where the programs were; none: nothing was run.
+    /// The place of the programs; `None` where nothing was run.
     pub place: Option<Place>,
     /// Seconds of each run.
     pub seconds: f64,
@@ -64,11 +64,11 @@ pub struct PaperReport {
     pub pairs: usize,
     /// In the order of the papers.
     pub outcomes: Vec<Outcome>,
-    /// Whether somebody asked to stop before all was done.
+    /// Whether the measurement was interrupted.
     pub interrupted: bool,
 }
 
-/// What was found so far, and under what it holds.
+/// The results so far, and the setting for which they hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     version: String,
@@ -107,12 +107,12 @@ impl Kept {
         }
     }
 
-    /// What was found of a figure.
+    /// The result of a figure.
     pub fn of(&self, name: &str) -> Option<&Outcome> {
         self.outcomes.iter().find(|outcome| outcome.name == name)
     }
 
-    /// Adds what was found, in place of what there was, and writes the file: whole, or not at all.
+    /// Adds a result in the place of a former one, and writes the file: completely, or not at all.
     pub fn add(&mut self, outcome: Outcome, file: &Path) -> Result<(), BenchError> {
         self.outcomes.retain(|former| former.name != outcome.name);
         self.outcomes.push(outcome);
@@ -138,7 +138,7 @@ pub fn check(file: &Path) -> Result<(), BenchError> {
             .map(drop),
     };
     if tried.is_ok() && !was_there {
-        // What cannot be removed is written over later.
+        // A file that can not be removed is overwritten later.
         let _ = fs::remove_file(&name);
     }
     tried.map_err(|source| BenchError::File {

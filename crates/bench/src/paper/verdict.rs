@@ -1,28 +1,28 @@
-//! What is to be said of a figure, computed from the spread of the pairs.
+//! The verdict on a figure, computed from the spread of the pairs.
 
 use super::figure::{Figure, Way};
 use crate::patterns::compared::{Direction, Spread};
 use serde::{Deserialize, Serialize};
 
-/// What may be said of a figure.
+/// The verdict on a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Every pair goes the way that the paper says.
+    /// Every pair has the direction of the paper.
     SameDirection,
-    /// Every pair goes the other way.
+    /// Every pair has the opposite direction.
     Differs,
     /// The pairs do not agree.
     WithinNoise,
     /// A number of another machine.
     NotComparable,
-    /// Nobody measured it yet.
+    /// Not measured yet.
     NotMeasured,
-    /// Something is missing here.
+    /// A requirement is missing here.
     NotMeasurable,
     /// NetChannel does not have it yet.
     NotBuiltYet,
-    /// It was tried and went wrong.
+    /// The measurement failed.
     Failed,
 }
 
@@ -41,7 +41,7 @@ impl Verdict {
         }
     }
 
-    /// Of a ratio; of a share, in terms of what the paper says.
+    /// The verdict on a ratio; for a share, relative to the paper's value.
     pub fn of(figure: &Figure, spread: Spread) -> Self {
         if let Some(tolerance) = figure.same {
             return same(spread, tolerance);
@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-/// No difference is what lies as a whole around one; a difference what lies as a whole beyond.
+/// A spread completely around one is no difference; a spread completely beyond is one.
 fn same(spread: Spread, tolerance: f64) -> Verdict {
     let Spread { low, high, .. } = spread;
     let (least, most) = (1.0 - tolerance, 1.0 + tolerance);

@@ -1,11 +1,11 @@
-//! Two cells measured in interleaved pairs, and what may be said of the difference.
+//! Two cells measured in interleaved pairs, and the verdict on the difference.
 
 use super::lab::Measured;
 use super::profiled::Shares;
 use crate::measurement::{Measurement, median};
 use serde::{Deserialize, Serialize};
 
-/// That of five throws all are heads, or none is.
+/// The probability that all of five throws are heads, or none is.
 const ODDS: f64 = 2.0 / 32.0;
 
 /// All runs of one cell.
@@ -58,13 +58,13 @@ pub struct Spread {
     pub high: f64,
 }
 
-/// What pairs say of a ratio.
+/// The verdict of pairs on a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// Every pair says that it is above one.
+    /// Every pair is above one.
     Above,
-    /// Every pair says that it is below.
+    /// Every pair is below one.
     Below,
     /// The pairs do not agree, or there is only one.
     WithinNoise,
@@ -85,8 +85,8 @@ impl Spread {
         })
     }
 
-    /// Where the median lies that more and more runs would have: what these say at odds of at least 15 to 1. Of five to eight runs that is
-    /// from the lowest to the highest; of more, the outermost ones count no more.
+    /// The range of the median of an unlimited number of runs: at odds of at least 15 to 1. For five to eight runs it
+    /// is from the lowest to the highest; for more, the outermost ones are left out.
     pub fn of_median(values: &[f64]) -> Option<Self> {
         let whole = Spread::of(values)?;
         let mut sorted: Vec<f64> = values
@@ -104,7 +104,7 @@ impl Spread {
         })
     }
 
-    /// What a figure of each pair, b's divided by a's, says.
+    /// The verdict on a figure of each pair, b's divided by a's.
     pub fn of_ratios(
         a: &Runs,
         b: &Runs,
@@ -132,7 +132,8 @@ pub fn ratios(a: &Runs, b: &Runs, part: impl Fn(&Measurement) -> Option<f64>) ->
     ratios.collect()
 }
 
-/// How many of each end may be left out: the chance that the true median lies beyond is that of so few heads in as many throws.
+/// How many values of each end may be left out: the chance that the true median is beyond them is that of so few heads
+/// in as many throws.
 fn outermost(count: usize) -> usize {
     let mut binomial = 1.0;
     let mut chance = 0.0;

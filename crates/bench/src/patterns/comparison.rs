@@ -8,8 +8,8 @@ use crate::repetitions::Often;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Makes the runs of several cells in turns; `measure` is told which, and whether to profile it. More than `often.pairs` are made
-/// until they are `enough`, or as many as there may be. `None`: somebody asked to stop, and not all was done.
+/// Makes the runs of several cells in turns. `measure` gets the cell, and whether to profile it. More than
+/// `often.pairs` are made until they are `enough`, or the limit is reached. `None`: interrupted before all were done.
 pub fn compare(
     names: &[String],
     often: Often,
@@ -140,7 +140,7 @@ impl Progress {
         if !self.wanted {
             return;
         }
-        // A terminal that is gone is no reason to stop measuring.
+        // A closed terminal does not stop the measurement.
         let mut stderr = io::stderr().lock();
         if self.terminal {
             let _ = write!(stderr, "\r\x1b[K{text}");
@@ -159,7 +159,7 @@ impl Drop for Progress {
     }
 }
 
-/// What is left at the pace of what was done.
+/// The remaining time at the present pace.
 fn left(elapsed: Duration, done: usize, total: usize) -> String {
     let done = u32::try_from(done).unwrap_or(u32::MAX);
     let left = u32::try_from(total)

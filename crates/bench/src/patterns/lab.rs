@@ -1,4 +1,5 @@
-//! Two hosts in which cells are measured one after the other; what lies under the programs is made anew where it changes.
+//! Two hosts in which cells are measured one after the other. The layers under the programs are made again where they
+//! change.
 
 use super::cell::{Cell, Optimisations, Path as Under};
 use super::profiled::{Profiler, Shares};
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long two daemons may take to find each other.
+/// How long two daemons may take to connect.
 const MEETING: Duration = Duration::from_secs(5);
 /// Between two looks whether they have.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -33,7 +34,7 @@ const SETUPS: u16 = 500;
 /// Segments that a device takes at a time, as it comes.
 const SEGMENTS: u16 = u16::MAX;
 
-/// What all cells share.
+/// The state that all cells share.
 #[derive(Debug, Clone)]
 pub struct LabOptions {
     /// Seconds of each run.
@@ -53,27 +54,27 @@ pub struct LabOptions {
 /// Figures of one run.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// What was measured.
+    /// The figures.
     pub figures: Measurement,
     /// Why kernel TCP carried it although NetChannel was asked to.
     pub fallback: Option<String>,
-    /// Where the time went, where that was wanted.
+    /// The shares of time, where they were requested.
     pub shares: Option<Shares>,
 }
 
 /// Two hosts and what is in them.
 pub struct Lab<'a> {
-    // Before the hosts: daemons end while their host is there.
+    // Before the hosts: daemons end while their host exists.
     current: Option<Current<'a>>,
     setup: u16,
     options: &'a LabOptions,
     directory: tempfile::TempDir,
     hosts: Hosts,
-    /// What is taken where a cell does not say.
+    /// The default where a cell has none.
     congestion_control: String,
 }
 
-/// What a path is made of.
+/// The parts of a path.
 struct Current<'a> {
     under: Under,
     transport: Transport,
@@ -100,7 +101,7 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// Where the figures are from.
+    /// The place of the figures.
     pub fn place(&self) -> Place {
         let Hosts { a, b, .. } = &self.hosts;
         let of_channels = self.options.of_channels.clone();
@@ -315,7 +316,7 @@ fn daemon(
     NetChannel::start_daemon(&options.netchannel, &socket, folder, Some(host), &arguments)
 }
 
-/// Waits until a connection goes over channels; if none ever does, the runs will say why.
+/// Waits until a connection uses channels. If none ever does, the runs will report the reason.
 fn meet(ends: &Ends<'_>) -> Result<(), RunError> {
     let deadline = Instant::now() + MEETING;
     while Instant::now() < deadline {

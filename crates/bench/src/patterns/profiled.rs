@@ -1,4 +1,4 @@
-//! A profile of one run: `netchannel profile` beside it, which knows of which host each processor is.
+//! A profile of one run: `netchannel profile` beside it, which knows the host of each processor.
 
 use crate::error::RunError;
 use crate::process::Process;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// It classifies its samples after the run.
+/// The time for classifying the samples after the run.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Percent of the busy samples, by category.
@@ -22,7 +22,7 @@ pub struct Profiler<'a> {
     seconds: f64,
     /// Of the senders' host and of the receivers'.
     processors: [&'a [usize]; 2],
-    /// What the last one showed: of all, and of each side.
+    /// The shares in the last profile: of all samples, and of each side.
     pub shares: Shares,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Profiler<'a> {
             }
         }
         let mut process = Process::start("netchannel profile", command, self.directory)?;
-        // It says that it measures, once it does.
+        // It reports when it measures.
         process.await_word(PATIENCE)?;
         Ok(Profiling {
             profiler: self,
@@ -96,7 +96,7 @@ impl Profiling<'_, '_> {
     }
 }
 
-/// Who else uses the machine is left out, as far as it has other names.
+/// Other programs on the machine are left out, as far as they have other names.
 fn shares(shown: &Value, processes: &[libc::pid_t]) -> Shares {
     let is_ours = |program: &&Value| {
         let name = program["name"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One run of one pattern: receivers, then senders, each a program of its own; what they print becomes the figures.
+//! One run of one pattern: receivers, then senders, each a program of its own. Their output becomes the figures.
 
 use super::cell::{Pattern, SHORT, Work};
 use super::profiled::Profiler;
@@ -54,7 +54,7 @@ fn groups(work: &Work) -> Vec<Group> {
     let (flows, size) = (work.flows, work.size);
     match work.pattern {
         Pattern::Single => vec![Group::stream(size, 1, 1)],
-        // Pairs, each a group, so that nobody else's end is waited for.
+        // Pairs, each a group, so that no pair waits for the end of another.
         Pattern::OneToOne => (0..flows).map(|_| Group::stream(size, 1, 1)).collect(),
         Pattern::Incast => vec![Group::stream(size, flows, 1)],
         Pattern::Outcast => vec![Group::stream(size, 1, flows)],
@@ -83,7 +83,7 @@ struct Running {
     clients: Vec<Process>,
 }
 
-/// Where the next program of each host goes; none: anywhere in its host.
+/// The processor of the next program of each host; `None`: any of its host.
 #[derive(Clone, Copy)]
 struct Places {
     pinned: bool,
@@ -168,7 +168,7 @@ pub fn run(
     if !asked.is_empty() {
         count_of(&asked)?;
     }
-    // Each program measures its own time; they begin together.
+    // Each program measures its own time. They begin together.
     let gigabits = |bytes: f64| bytes * 8.0 / 1e9;
     let (per_count, measured) = if received.is_empty() {
         (to_float(u64::try_from(work.size).unwrap_or(0)), asked)

@@ -21,7 +21,7 @@ const NONE: &str = "-";
 pub struct PatternsReport {
     /// The machine.
     pub host: Host,
-    /// Where the programs were.
+    /// The place of the programs.
     pub place: Place,
     /// Seconds of each run.
     pub seconds: f64,
@@ -29,16 +29,16 @@ pub struct PatternsReport {
     pub pairs: usize,
     /// The figures.
     pub rows: Vec<PatternRow>,
-    /// What cannot be measured here, and why.
+    /// The absent measurements, and the reasons.
     pub absent: Vec<Absence>,
-    /// Whether somebody asked to stop before all was done.
+    /// Whether the measurement was interrupted.
     pub interrupted: bool,
 }
 
 /// One pattern in one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PatternRow {
-    /// What was done.
+    /// The work.
     pub work: Work,
     /// Over kernel TCP.
     pub kernel: Runs,
@@ -127,7 +127,7 @@ impl PatternsReport {
         text
     }
 
-    /// Where the time went, of each row that was profiled.
+    /// The shares of time of each profiled row.
     fn shares(&self) -> String {
         let all = || self.rows.iter().flat_map(PatternRow::both);
         let names: BTreeSet<&String> = all()

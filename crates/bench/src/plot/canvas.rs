@@ -17,14 +17,14 @@ const FAMILY: &str = "sans-serif";
 
 static FONTS: Once = Once::new();
 
-/// Where a text's given point lies in it, horizontally.
+/// The horizontal alignment of a text to its point.
 #[derive(Debug, Clone, Copy)]
 pub enum Align {
     Left,
     Right,
 }
 
-/// How a text looks.
+/// The look of a text.
 #[derive(Debug, Clone, Copy)]
 pub struct Letters {
     pub size: f64,

@@ -32,7 +32,7 @@ const CARD: RGBColor = RGBColor(255, 255, 255);
 const EDGE: RGBColor = RGBColor(224, 229, 236);
 const INK: RGBColor = RGBColor(27, 35, 48);
 const FAINT: RGBColor = RGBColor(106, 117, 133);
-/// Where kernel TCP is better.
+/// For a ratio where kernel TCP is better.
 const WORSE: RGBColor = RGBColor(190, 97, 12);
 /// From this ratio on to kernel TCP something is no worse: figures of one machine differ by more.
 const ALIKE: f64 = 0.97;
@@ -273,7 +273,7 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
-/// A part of a length; the part is clamped to what there is.
+/// A part of a length, clamped to the length.
 fn share(part: f64, whole: i32) -> i32 {
     let steps = 0..=whole;
     let wanted = part.clamp(0.0, 1.0) * f64::from(whole);

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Pixels of a bitmap per point of the drawing, for sharp screens.
 const BITMAP_SCALE: u32 = 2;
 
-/// What the picture's file is to be.
+/// The format of the picture's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A bitmap.
@@ -37,7 +37,7 @@ impl Format {
     }
 }
 
-/// Whether a picture could be written there, as far as that can be known without writing it.
+/// Whether the picture can probably be written, checked without writing it.
 pub fn check(path: &Path) -> Result<(), PlotError> {
     Format::of(path)?;
     let folder = match path.parent() {

@@ -27,7 +27,7 @@ const SIGNALS: [(c_int, &str); 7] = [
     (libc::SIGSYS, "SIGSYS"),
 ];
 
-/// What the line is made of, as far as it is known before.
+/// The parts of the line that are known before.
 struct Prepared {
     /// None: standard error.
     log: Option<CString>,
@@ -35,7 +35,7 @@ struct Prepared {
 }
 
 static PREPARED: AtomicPtr<Prepared> = AtomicPtr::new(null_mut());
-/// A panic has told already why the process aborts.
+/// A panic has already reported why the process aborts.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Prepares for the end. `log` as for the log itself.
@@ -110,7 +110,7 @@ fn tell(signal: c_int, details: &libc::siginfo_t, context: &libc::ucontext_t, wa
     end(&mut line);
 }
 
-/// Adds who it was, and writes the line.
+/// Adds the identity of the process, and writes the line.
 fn end(line: &mut Line) {
     let mut name = [0_u8; 16];
     // SAFETY: at most 16 bytes are written, the last of them zero.

@@ -1,11 +1,11 @@
-//! What a service manager is told: `sd_notify`, without its library.
+//! Notifications to a service manager: `sd_notify`, without its library.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends a state (`READY=1`) to whoever started this daemon and wants to know. Nobody does where the variable is not set; and a manager
-/// that does not listen is no reason not to serve.
+/// Sends a state (`READY=1`) to the service manager that started this daemon. Does nothing where the variable is not
+/// set. A manager that does not listen does not keep the daemon from serving.
 pub fn tell(state: &str) {
     if let Some(place) = std::env::var_os("NOTIFY_SOCKET") {
         let _ = send(place.as_bytes(), state);

@@ -1,5 +1,5 @@
-//! What the daemon may do besides what its user may: as little as it uses. Given up before there is a second thread, for capabilities
-//! belong to threads; what a thread starts has no more.
+//! The capabilities of the daemon: only those that it uses. The others are dropped before there is a second thread,
+//! because capabilities belong to threads, and new threads inherit them.
 
 use netchannel_configuration::Configuration;
 use rustix::io::Errno;
@@ -9,7 +9,8 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// What is always kept, if it is there. The same stands in `dist/netchannel.service` and docs/operating.md.
+/// The capabilities that are always kept, if present. The same list is in `dist/netchannel.service` and
+/// docs/operating.md.
 const USED: [(CapabilitySet, &str); 3] = [
     // `/proc/PROCESS/ns/net` of other users' programs: whether they have the addresses of this host.
     (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE"),
@@ -23,10 +24,10 @@ const OWNING: (CapabilitySet, &str) = (CapabilitySet::CHOWN, "CAP_CHOWN");
 /// A congestion control that the kernel does not allow to everybody.
 const RESTRICTED: (CapabilitySet, &str) = (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN");
 const ALLOWED_CONTROLS: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-/// More than there are capabilities.
+/// More than the number of capabilities.
 const MOST: u32 = 64;
 
-/// Gives up everything that this daemon does not use. What cannot be given up is said, and ends nothing.
+/// Drops all capabilities that this daemon does not use. A failure is reported and ends nothing.
 pub fn reduce(configuration: Option<&Configuration>) {
     let control = configuration.and_then(restricted_control);
     let mut wanted = USED.to_vec();

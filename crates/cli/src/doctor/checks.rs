@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 use std::time::Duration;
 
-/// The kernel from which on everything used is there: memfd seals against later writers.
+/// The oldest kernel with all required features: memfd seals against later writers.
 const OLDEST_KERNEL: (u32, u32) = (5, 10);
 /// Descriptors under which a server of a few thousand connections runs out.
 const ENOUGH_DESCRIPTORS: u64 = 16384;
@@ -41,7 +41,7 @@ pub fn bad(
     }
 }
 
-/// What the host has.
+/// The checks of the host.
 pub fn host() -> Vec<Finding> {
     vec![
         kernel(),
@@ -57,7 +57,7 @@ pub fn host() -> Vec<Finding> {
     ]
 }
 
-/// What this installation has, and whether a daemon serves at `socket`.
+/// The checks of this installation, and of the daemon at `socket`.
 pub fn installation(socket: &Path) -> Vec<Finding> {
     vec![library_found(), daemon(socket)]
 }
@@ -128,7 +128,8 @@ fn overcommit() -> Finding {
     overcommit_of(read("/proc/sys/vm/overcommit_memory").as_deref())
 }
 
-/// Shared memory is not promised beforehand: where the kernel's bound is reached, whoever touches a new page of it is ended.
+/// Shared memory is not reserved beforehand: where the kernel's limit is reached, a process that touches a new page of
+/// it is killed.
 fn overcommit_of(setting: Option<&str>) -> Finding {
     const CHECK: &str = "overcommit";
     match setting {

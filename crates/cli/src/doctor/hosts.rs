@@ -1,4 +1,5 @@
-//! Other hosts: whether each peer can be reached, whether the file and its keys can still be read, who serves metrics, and what channels run over.
+//! Other hosts: whether each peer is reachable, whether the file and its keys are readable, whether metrics are served,
+//! and the transport of channels.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use netchannel_control::types::{Request, Response};
 use super::checks::{bad, ok};
 use super::{Finding, Verdict};
 
-/// What a daemon with a configuration says of other hosts; nothing where there is none.
+/// The checks of a daemon with a configuration; empty where there is none.
 pub fn hosts(socket: &Path) -> Vec<Finding> {
     let answer = netchannel_control::request(socket, Request::Hosts, Duration::from_secs(2));
     let Ok(Response::Hosts(hosts)) = answer else {

@@ -1,11 +1,11 @@
-//! Man pages: of each command from what its `--help` says, of netchannel.toml from its document.
+//! Man pages: of each command from its `--help`, of netchannel.toml from its document.
 
 use std::io;
 
 use clap::{Arg, Command};
 use clap_mangen::Man;
 
-/// Where the examples of a command begin, and where its exit codes.
+/// The headings of a command's examples and exit codes.
 const EXAMPLES: &str = "Examples:\n";
 const EXIT_CODES: &str = "Exit codes:\n";
 
@@ -45,7 +45,7 @@ pub fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What may stand on the command line, with the names of values.
+/// The synopsis of the command line, with the names of values.
 fn synopsis(command: &Command, name: &str) -> String {
     let mut text = format!(
         ".SH SYNOPSIS\n\\fB{}\\fR",
@@ -153,7 +153,7 @@ pub fn configuration() -> String {
     page + ".SH \"SEE ALSO\"\nnetchannel(1), netchannel\\-config(1), netchannel\\-daemon(1)\n"
 }
 
-/// A row of a table as a paragraph with a hanging tag; its head says nothing more.
+/// A row of a table as a paragraph with a hanging tag. The head of the table is left out.
 fn row(page: &mut String, line: &str, is_head: bool) {
     let mut cells = line.trim_matches('|').split(" | ").map(str::trim);
     if is_head || line.starts_with("|---") {

@@ -14,16 +14,16 @@ use screen::{Screen, Wake};
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-/// What a daemon shows at one moment.
+/// The state of a daemon at one moment.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// When it was asked.
+    /// The time of the request.
     pub at: Instant,
     /// The daemon and its programs.
     pub status: Status,
     /// Sockets of programs.
     pub sockets: Vec<Socket>,
-    /// Other hosts; nothing where the daemon tells this user nothing of them.
+    /// Other hosts; empty where the daemon does not show them to this user.
     pub hosts: Hosts,
 }
 
@@ -37,7 +37,7 @@ fn look(asking: &Asking) -> Result<Look, String> {
     };
     let hosts = match ask(asking, Request::Hosts) {
         Ok(Response::Hosts(hosts)) => *hosts,
-        // Whoever may only see what is theirs is shown that.
+        // A user who may see only his own programs gets only those.
         Ok(_) | Err(_) => Hosts::default(),
     };
     Ok(Look {
@@ -62,7 +62,7 @@ pub fn top(arguments: &Top) -> c_int {
     }
 }
 
-/// One page, from two looks.
+/// One page, from two samples.
 fn once(arguments: &Top, interval: Duration) -> Result<String, String> {
     let before = look(&arguments.asking)?;
     std::thread::sleep(interval);

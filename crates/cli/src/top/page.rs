@@ -1,4 +1,4 @@
-//! What `netchannel top` shows, as lines.
+//! The page of `netchannel top`, as lines.
 
 use super::Look;
 use super::rates::Moved;
@@ -18,7 +18,7 @@ const MOST_DECISIONS: usize = 4;
 pub struct Line {
     /// The text, without control characters.
     pub text: String,
-    /// It heads a table.
+    /// It is the head of a table.
     pub is_head: bool,
 }
 
@@ -29,7 +29,7 @@ fn plain(text: impl Into<String>) -> Line {
     }
 }
 
-/// A page that only says why there is none.
+/// A page with the reason why there is no other.
 pub fn sorry(sentence: &str) -> Vec<Line> {
     vec![plain(sentence)]
 }
@@ -173,7 +173,7 @@ fn channels(lines: &mut Vec<Line>, look: &Look, moved: &Moved) {
     tabled(lines, &head, rows.collect());
 }
 
-/// What the scheduler decided last, the latest first.
+/// The last decisions of the scheduler, the latest first.
 fn decisions(lines: &mut Vec<Line>, look: &Look) {
     let scheduler = &look.hosts.scheduler;
     if scheduler.decisions.is_empty() {

@@ -1,4 +1,4 @@
-//! How fast everything moved between two looks.
+//! The rates between two samples.
 
 use super::Look;
 use netchannel_control::rates::{self, Rates, per_second};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What moved, for scripts and for the page. Everything is per second.
+/// The rates, for scripts and for the page. All are per second.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
     /// Over how long it was taken.
@@ -42,7 +42,7 @@ pub struct Thread {
 pub struct PeerRates {
     /// Its name.
     pub peer: String,
-    /// How fast.
+    /// The rates.
     #[serde(flatten)]
     pub rates: Rates,
 }
@@ -56,7 +56,7 @@ pub struct ChannelRates {
     pub class: &'static str,
     /// Its number within the class.
     pub number: u32,
-    /// How fast.
+    /// The rates.
     #[serde(flatten)]
     pub rates: Rates,
 }
@@ -88,7 +88,7 @@ pub struct SocketRates {
     pub received_per_second: u64,
 }
 
-/// What tells a socket from all others, for as long as it lives.
+/// The identity of a socket, as long as it lives.
 fn identity(socket: &Socket) -> (u32, i32, u64, u32, &str, &str) {
     (
         socket.program,
@@ -101,7 +101,7 @@ fn identity(socket: &Socket) -> (u32, i32, u64, u32, &str, &str) {
 }
 
 impl Moved {
-    /// What moved between two looks.
+    /// The rates between two samples.
     pub fn between(before: &Look, after: &Look) -> Self {
         let span = after.at.saturating_duration_since(before.at);
         let threads = after.hosts.workers.iter().map(|worker| Thread {
@@ -134,7 +134,7 @@ impl Moved {
     }
 }
 
-/// A counter of all programs that were there both times.
+/// A counter of all programs that are in both samples.
 fn programs(
     before: &Look,
     after: &Look,

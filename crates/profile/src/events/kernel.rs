@@ -55,7 +55,7 @@ impl Event {
     }
 }
 
-/// The ring of an event: one page that says how far, and a power of two of pages with records.
+/// The ring of an event: one page with the indices, and a power of two of pages with records.
 #[derive(Debug)]
 pub struct Ring {
     base: NonNull<u8>,
@@ -93,7 +93,7 @@ impl Ring {
         })
     }
 
-    /// Takes all records that are there, as they lie, to the end of `into`.
+    /// Appends all present records to `into`, as the kernel wrote them.
     pub fn take(&self, into: &mut Vec<u8>) {
         let control = self.base.cast::<perf_event_mmap_page>().as_ptr();
         // SAFETY: the first page is mapped as long as self is, the fields are aligned, and both sides use them atomically.

@@ -13,14 +13,14 @@ use std::path::PathBuf;
 pub struct Record {
     /// When, in nanoseconds of the monotonic clock.
     pub time: u64,
-    /// What.
+    /// Its content.
     pub what: What,
 }
 
-/// What a record tells.
+/// The content of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub enum What {
-    /// Where a processor was.
+    /// A sample of a processor.
     Sample(Sample),
     /// A process mapped code.
     Map(Map),
@@ -41,14 +41,14 @@ pub enum What {
         pid: u32,
         /// The new thread.
         tid: u32,
-        /// Whose process made it.
+        /// The process of its parent.
         parent: u32,
     },
-    /// So many records found no room.
+    /// The number of records without room.
     Lost(u64),
 }
 
-/// Where a processor was.
+/// A sample of a processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The process.
@@ -68,13 +68,13 @@ pub struct Map {
     pub pid: u32,
     /// From where.
     pub start: u64,
-    /// How much.
+    /// The length.
     pub length: u64,
     /// From where in the file.
     pub offset: u64,
     /// Which file, so that another one of that path is not taken for it.
     pub inode: u64,
-    /// Its path as the process sees it.
+    /// Its path in the view of the process.
     pub path: PathBuf,
 }
 
@@ -99,7 +99,7 @@ impl Words<'_> {
     }
 }
 
-/// What follows every record but samples: process and thread, time, processor.
+/// The fields after every record except samples: process and thread, time, processor.
 const TRAILER: usize = 24;
 
 /// Reads one record after the other; what is not of use, or cannot be read, is left out.

@@ -16,7 +16,7 @@ const PAGES: usize = 128;
 /// A record may come into its ring a little after its time.
 const LATE: u64 = 2_000_000;
 
-/// What samples are taken by.
+/// The clock of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Cycles, counted by the processor: its interrupt comes at any time.
@@ -26,7 +26,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Its name, as other tools have it.
+    /// The name that other tools use.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -35,8 +35,8 @@ impl Clock {
         }
     }
 
-    /// So many samples in a second slow nobody down by more than a percent or so. A counter's interrupt takes some microseconds; one of
-    /// the kernel's clock is a timer, which takes up to 40 in a virtual machine.
+    /// A frequency that slows no program down by more than a percent or so. A counter's interrupt takes some
+    /// microseconds. One of the kernel's clock is a timer, which takes up to 40 in a virtual machine.
     #[must_use]
     pub fn usual_frequency(self) -> u64 {
         match self {
@@ -46,7 +46,7 @@ impl Clock {
     }
 }
 
-/// Whose samples are taken.
+/// The sampled processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Of everybody, also of the kernel's own threads.
@@ -61,7 +61,7 @@ pub enum Target {
 pub struct Sampler {
     events: Vec<Event>,
     rings: Vec<Ring>,
-    /// What came after the moment up to which records are told.
+    /// Records after the moment up to which records are passed on.
     pending: Vec<Record>,
     bytes: Vec<u8>,
     clock: Clock,
@@ -70,11 +70,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Opens the events: cycles where there are, else the kernel's clock; the kernel's chains where that is allowed. Without a frequency
-    /// it is the clock's usual one.
+    /// Opens the events: cycles where available, or else the kernel's clock; with the kernel's chains where that is
+    /// allowed. Without a frequency the clock's usual one is used.
     ///
     /// # Errors
-    /// The refusal of the kernel that the user can mend, where there are several.
+    /// The refusal of the kernel that the user can remedy, where there are several.
     pub fn start(target: Target, frequency: Option<u64>, processors: &[u32]) -> io::Result<Self> {
         let mut tries = Vec::new();
         for sees_kernel in [true, false] {
@@ -96,11 +96,11 @@ impl Sampler {
             match sampler.open(target, processors) {
                 Ok(()) => return Ok(sampler),
                 Err(error) => match error.raw_os_error() {
-                    // No such counter here: the other clock may be.
+                    // There is no such counter here: the other clock may be available.
                     Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) => {
                         refused.get_or_insert(error);
                     }
-                    // Not allowed is what the user can mend, so it is what is told.
+                    // The user can remedy a missing permission, so this error is reported.
                     Some(libc::EACCES | libc::EPERM) => refused = Some(error),
                     _ => return Err(error),
                 },
@@ -111,19 +111,19 @@ impl Sampler {
 
     fn open(&mut self, target: Target, processors: &[u32]) -> io::Result<()> {
         if matches!(target, Target::Process(_)) {
-            // Each thread takes a descriptor for each processor. Nothing is started that would have the limit, too.
+            // Each thread takes a descriptor for each processor. No process that is started here inherits the limit.
             let most = getrlimit(Resource::Nofile).maximum;
             let limit = Rlimit {
                 current: most,
                 maximum: most,
             };
-            // Where it stays as it is, opening says so.
+            // An error shows up when an event is opened.
             let _ = setrlimit(Resource::Nofile, limit);
         }
         let attributes = self.attributes(target);
         let mut opened = HashSet::new();
         let mut firsts = HashMap::new();
-        // A thread that is made while the others are opened has no event yet: look until there is none.
+        // A thread that starts while the others are opened has no event yet: this repeats until there is none.
         loop {
             let threads = threads(target)?;
             let fresh: Vec<i32> = threads.filter(|thread| opened.insert(*thread)).collect();
@@ -151,7 +151,7 @@ impl Sampler {
     ) -> io::Result<()> {
         let number = i32::try_from(processor).map_err(io::Error::other)?;
         let event = match Event::open(attributes, thread, number) {
-            // The thread has ended, or the processor gone.
+            // The thread has ended, or the processor was removed.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
             result => result?,
         };
@@ -207,7 +207,7 @@ impl Sampler {
         attributes
     }
 
-    /// What samples are taken by.
+    /// The clock of samples.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
@@ -231,7 +231,7 @@ impl Sampler {
         self.tell(until, each);
     }
 
-    /// Stops the events, and tells what is left.
+    /// Stops the events, and passes on the remaining records.
     pub fn finish(mut self, each: impl FnMut(Record)) {
         for event in &self.events {
             event.disable();
@@ -259,7 +259,7 @@ fn threads(target: Target) -> io::Result<impl Iterator<Item = i32>> {
         Target::Children => vec![0],
         Target::Process(pid) => {
             let mut list = Vec::new();
-            // A folder that is not there is a process that is not there.
+            // A missing directory means that the process has ended.
             let entries = std::fs::read_dir(format!("/proc/{pid}/task"))
                 .map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
             for entry in entries {

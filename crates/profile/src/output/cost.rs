@@ -1,10 +1,10 @@
-//! What a gigabyte and an operation cost, as columns of the table.
+//! The cost of a gigabyte and of an operation, as columns of the table.
 
 use crate::report::{Report, percent};
 use crate::work::Work;
 use std::fmt::{self, Write};
 
-/// What was done, in words.
+/// The work, in words.
 pub fn done(work: Work) -> String {
     let mut parts = Vec::new();
     if work.bytes > 0 {
@@ -16,7 +16,7 @@ pub fn done(work: Work) -> String {
     parts.join(", ")
 }
 
-/// The heads of the columns that there are.
+/// The heads of the columns.
 pub fn heading(report: &Report, text: &mut String) -> fmt::Result {
     if report.work.is_some_and(|work| work.bytes > 0) {
         write!(text, "{:>9}", "ms/GB")?;
@@ -27,7 +27,8 @@ pub fn heading(report: &Report, text: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// What so many samples cost: milliseconds for a gigabyte, microseconds for an operation, as far as there were any.
+/// The cost of a number of samples: milliseconds for a gigabyte, microseconds for an operation, as far as there were
+/// any.
 pub fn of(report: &Report, samples: u64, text: &mut String) -> fmt::Result {
     let Some(work) = report.work else {
         return Ok(());

@@ -46,7 +46,8 @@ pub fn diff(a: &Report, b: &Report) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Half the spread of the runs, or where there was one, two standard deviations of a share of so many samples: in percent.
+/// Half the spread of the runs, or for a single run two standard deviations of a share of this many samples: in
+/// percent.
 fn noise(report: &Report, category: Category) -> f64 {
     if let Some((low, high)) = report.spread.get(&category) {
         return (high - low) / 2.0;

@@ -12,7 +12,7 @@ const LINE: f64 = 17.0;
 const TOP: f64 = 66.0;
 /// A letter is about so wide.
 const LETTER: f64 = 6.6;
-/// What is narrower cannot be seen.
+/// Narrower boxes can not be seen.
 const NARROWEST: f64 = 0.4;
 
 /// A function called along one way, and what it calls.
@@ -142,7 +142,7 @@ fn draw(name: &str, node: &Node, whole: u64, x: f64, y: f64, svg: &mut String) -
         LINE - 1.0,
         colour(category)
     )?;
-    // What is escaped is longer than it looks: the plain letters are counted.
+    // Escaped text is longer than it looks: the plain letters are counted.
     let letters = name.chars().count();
     let fitting = (0..=letters)
         .rev()

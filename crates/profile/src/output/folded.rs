@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Chains from outside in, with their samples: the program first, the category last.
 pub type Folded = BTreeMap<(Vec<String>, Category), u64>;
 
-/// Folds all busy samples into what was folded before. A function of the kernel has `_[k]` behind its name.
+/// Folds all busy samples into the former ones. A function of the kernel has the suffix `_[k]`.
 pub fn fold(named: &Named<'_>, into: &mut Folded) {
     let threads = named.recording().threads();
     for (key, count) in named.recording().counts() {

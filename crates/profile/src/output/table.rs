@@ -5,13 +5,13 @@ use crate::report::{ByChain, Counts, Report, percent};
 use netchannel_taxonomy::{Category, Side};
 use std::fmt::{self, Write};
 
-/// So many programs, and threads of each, are shown.
+/// The limit of shown programs, and of threads of each.
 const PROGRAMS: usize = 8;
 const THREADS: usize = 4;
 /// Less than this share of the busy samples is not worth a line.
 const LEAST: f64 = 0.5;
 
-/// What each category is, in a few words.
+/// A short explanation of each category.
 fn explained(category: Category) -> &'static str {
     match category {
         Category::Copy => "bytes between the program and the stack",
@@ -79,7 +79,7 @@ fn categories(report: &Report, text: &mut String) -> fmt::Result {
     cost::heading(report, text)?;
     writeln!(text)?;
     for category in Category::BUSY {
-        // The study's eight are always shown: that there is none is news, too.
+        // The eight categories of the study are always shown, since a zero is informative too.
         let is_of_the_study = category <= Category::Other;
         let counts = &report.categories;
         if counts.get(category) == 0 && !is_of_the_study {
@@ -247,7 +247,7 @@ pub fn functions(report: &Report, count: usize) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// What the taxonomy lacks on this kernel.
+/// The functions of this kernel that the taxonomy lacks.
 ///
 /// # Errors
 /// Never: writing into a text does not fail.

@@ -3,21 +3,21 @@
 use std::io;
 use std::path::Path;
 
-/// Where the kernel tells them.
+/// The kernel's list of symbols.
 const PATH: &str = "/proc/kallsyms";
 
 /// The functions of the kernel and its modules.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
-    /// Where each begins, in order.
+    /// The start addresses, in order.
     addresses: Vec<u64>,
-    /// Where its name begins and ends in the text.
+    /// The range of each name in the text.
     names: Vec<(u32, u32)>,
     text: String,
 }
 
 impl KernelSymbols {
-    /// Those of this host. None where they are hidden from this user.
+    /// The symbols of this host. Empty where they are hidden from this user.
     ///
     /// # Errors
     /// When the file cannot be read.

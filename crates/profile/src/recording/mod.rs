@@ -1,4 +1,4 @@
-//! What was sampled, gathered while it comes: each different chain once, with how often it was seen in which thread.
+//! The samples, gathered while they arrive: each different chain once, with its number of samples in each thread.
 
 mod kernel_symbols;
 mod modules;
@@ -16,7 +16,7 @@ use processes::Processes;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// Addresses from here on are the kernel's marks of where the next ones lie.
+/// Addresses from this one on are the kernel's marks of the context of the following ones.
 const MARKS: u64 = 0_u64.wrapping_sub(4095);
 
 /// One function call of a chain.
@@ -41,23 +41,23 @@ pub struct Thread {
     pub program: String,
 }
 
-/// Where and for whom a chain was seen.
+/// The place and the thread of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Its place among [`Recording::chains`].
     pub chain: u32,
     /// Its place among [`Recording::threads`].
     pub thread: u32,
-    /// Whose processor it was on, where processors were told.
+    /// The side whose processor it was on, where processors were given.
     pub side: Option<Side>,
 }
 
-/// Which side has which processors, where that was told.
+/// The processors of each side, where they were given.
 #[derive(Clone, Debug, Default)]
 pub struct Pinned {
-    /// Those of the sender.
+    /// The processors of the sender.
     pub sender: Vec<u32>,
-    /// Those of the receiver.
+    /// The processors of the receiver.
     pub receiver: Vec<u32>,
 }
 
@@ -139,7 +139,7 @@ impl Recording {
         }
     }
 
-    /// Takes what the next record tells.
+    /// Handles the next record.
     pub fn on_record(&mut self, record: Record) {
         if !self.is_wanted(&record.what) {
             return;
@@ -178,7 +178,7 @@ impl Recording {
                 Frame::Kernel(self.kernel.find(address))
             } else {
                 let place = self.processes.find(sample.pid, address);
-                // What is no code is no return address either: the chain went astray.
+                // An address outside of code is no return address: the chain is broken.
                 if place.is_none() && !is_first_of_user {
                     break;
                 }
@@ -244,18 +244,18 @@ impl Recording {
         &self.modules
     }
 
-    /// Each different frame.
+    /// All different frames.
     #[must_use]
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Each different chain, as places among the frames, innermost first.
+    /// All different chains, as indices of frames, innermost first.
     pub fn chains(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         self.chains.iter().map(|chain| &**chain)
     }
 
-    /// One of them.
+    /// The chain at an index.
     #[must_use]
     pub fn chain(&self, place: u32) -> &[u32] {
         let place = usize::try_from(place).ok();
@@ -269,19 +269,19 @@ impl Recording {
         self.processes.threads()
     }
 
-    /// How often each chain was seen where.
+    /// The number of samples of each chain in each place.
     pub fn counts(&self) -> impl Iterator<Item = (Key, u64)> {
         self.counts.iter().map(|(key, count)| (*key, *count))
     }
 
-    /// How many records found no room in the kernel's rings.
+    /// The number of records without room in the kernel's rings.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 }
 
-/// The place of the last of so many.
+/// The index of the last element.
 fn last(count: usize) -> u32 {
     u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A file with code.
 #[derive(Debug)]
 pub struct Module {
-    /// Its path as the process sees it.
+    /// Its path in the view of the process.
     pub path: PathBuf,
     /// The file, which may be another host path, or deleted by now. None where it cannot be opened.
     pub file: Option<File>,

@@ -1,4 +1,4 @@
-//! The processes that were met: their names, and what code lies where in them.
+//! The known processes: their names, and the code in their address spaces.
 
 use super::Thread;
 use super::modules::Modules;
@@ -23,7 +23,7 @@ struct Process {
 impl Process {
     fn map(&mut self, start: u64, range: Range) {
         let end = range.end;
-        // What lay there before is gone, but for what sticks out.
+        // A former mapping is replaced, except for its parts outside of the new one.
         let below: Vec<u64> = self.ranges.range(..end).map(|(start, _)| *start).collect();
         for other in below.into_iter().rev() {
             let Some(former) = self.ranges.get(&other).copied() else {
@@ -60,7 +60,7 @@ impl Process {
 #[derive(Debug, Default)]
 pub struct Processes {
     all: HashMap<u32, Process>,
-    /// The name of a thread that goes by another than its process.
+    /// The names of threads that differ from the name of their process.
     names: HashMap<u32, String>,
     threads: Vec<Thread>,
     places: HashMap<(u32, u32), u32>,
@@ -69,7 +69,7 @@ pub struct Processes {
 impl Processes {
     /// A process maps code.
     pub fn on_map(&mut self, map: &Map, modules: &mut Modules) {
-        // What it mapped before it was met counts, too.
+        // Mappings from before it was known count too.
         self.meet(map.pid, modules);
         let module = modules.place(map.pid, &map.path, map.inode);
         let range = Range {
@@ -82,7 +82,7 @@ impl Processes {
 
     /// A thread gets a name, perhaps since its process executes another program.
     pub fn on_name(&mut self, pid: u32, tid: u32, name: String, is_exec: bool) {
-        // From here on it is another one in what is shown.
+        // From this point on it is shown as another thread.
         self.places.remove(&(pid, tid));
         if is_exec {
             let fresh = Process {
@@ -103,7 +103,7 @@ impl Processes {
     pub fn on_fork(&mut self, pid: u32, tid: u32, parent: u32) {
         if pid != parent {
             let child = self.all.get(&parent).cloned();
-            // Its parent may have to be met first: then the child is, later.
+            // Its parent may have to be found first: then the child is found later.
             match child {
                 Some(child) => drop(self.all.insert(pid, child)),
                 None => drop(self.all.remove(&pid)),
@@ -113,7 +113,7 @@ impl Processes {
         self.names.remove(&tid);
     }
 
-    /// Looks at a process that was there before the samples began.
+    /// Reads the state of a process that existed before the samples began.
     pub fn meet(&mut self, pid: u32, modules: &mut Modules) {
         if pid == 0 || self.all.contains_key(&pid) {
             return;
@@ -135,7 +135,7 @@ impl Processes {
         self.all.insert(pid, process);
     }
 
-    /// What lies at an address of a process: module, and place in its file.
+    /// The code at an address of a process: its module, and the place in the file.
     pub fn find(&self, pid: u32, address: u64) -> Option<(u32, u64)> {
         self.all.get(&pid)?.find(address)
     }

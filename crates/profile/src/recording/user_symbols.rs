@@ -15,7 +15,7 @@ pub struct Line {
     pub source: Option<String>,
 }
 
-/// What each frame of user space stands for.
+/// The functions of each frame in user space.
 #[derive(Debug, Default)]
 pub struct UserSymbols {
     lines: HashMap<(u32, u64), Vec<Line>>,

@@ -129,7 +129,7 @@ impl Router for ChannelWorker {
     }
 
     fn rouse(&mut self, key: Key, _: &LinkEnd, claimed: bool) {
-        // The program is woken once, after all connections of this pass were announced_links.
+        // The program is woken once, after all connections of this pass were announced.
         self.announced_links.push((key, claimed));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The delay doubles with each failure, between two bounds. A small random refuse_stranger keeps hosts from trying in step.
+/// The delay doubles with each failure, between two bounds. A small random part keeps hosts from trying in step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     failures: u32,

@@ -1,4 +1,4 @@
-//! The announcements of a peer, and their refuse_stranger that goes into the directory: at most what the configuration lets the
+//! The announcements of a peer, and their part that goes into the directory: at most what the configuration lets the
 //! peer announce, as entries for single addresses.
 //!
 //! ```text

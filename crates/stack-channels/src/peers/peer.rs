@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// While connections wait for a lost peer: the longest delay between attempts, and the longest attempt. TCP sends a
-/// lost SYN again after a second, so that an attempt succeeds within about a second of the end of the down_reason.
+/// lost SYN again after a second, so that an attempt succeeds within about a second of the end of the trouble.
 const AWAITED_PAUSE: Duration = Duration::from_secs(1);
 const AWAITED_DIAL: Duration = Duration::from_secs(2);
 
@@ -320,7 +320,7 @@ impl Peer {
     }
 
     /// An attempt failed. The delay counts from the beginning of the attempt: an unanswered attempt has taken longer,
-    /// and its SYN may have been lost just before the end of the down_reason.
+    /// and its SYN may have been lost just before the end of the trouble.
     pub fn dial_failed(
         &mut self,
         (class, number): (Class, u16),

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::fmt::Write;
 use std::ops::Range;
 
-/// So many callers are shown.
+/// The limit of callers that are shown.
 const MOST_CALLERS: usize = 6;
 
 /// Code of the program or of a library.
@@ -19,7 +19,7 @@ struct Module {
 pub struct Modules(Vec<Module>);
 
 impl Modules {
-    /// As it is now. Libraries that are loaded later are not known.
+    /// The present modules. Libraries that are loaded later are not known.
     pub fn loaded() -> Self {
         let mut found = Vec::new();
         // SAFETY: the function is called with what is passed, before this returns.

@@ -1,8 +1,8 @@
-//! What the processor was at when a signal came.
+//! The state of the processor at a signal.
 
 use std::os::raw::c_int;
 
-/// So many words of a stack are looked at.
+/// The number of words of the stack that are examined.
 pub const WORDS: usize = 512;
 
 /// The instruction, and the top of the stack.
@@ -24,7 +24,7 @@ pub fn registers(context: &libc::ucontext_t) -> (usize, usize) {
     (word(instruction), word(stack))
 }
 
-/// Copies words from the stack on. The kernel does it, who stops where no memory is.
+/// Copies words from the stack on. The kernel does it, and stops where there is no memory.
 pub fn words(stack: usize, to: &mut [usize; WORDS]) -> &[usize] {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: a C string; the kernel writes at most the size of the buffer; an unknown descriptor is an error.

@@ -195,7 +195,7 @@ fn a_new_start_forgets_what_the_former_one_said() {
 fn a_peer_that_announces_without_end_is_bounded() {
     let (mut a, mut b) = addressed(18);
     come_up(&mut a, &mut b);
-    // Behind the back of its own peers, from a serial far queued.
+    // Behind the back of its own peers, from a serial far ahead.
     for number in 1..5000u32 {
         let listen = Listen {
             serial: 1000 + u64::from(number),
