@@ -17,8 +17,8 @@ use super::link::LinkEnd;
 use netchannel_abi::link::{QUEUE_CAPACITY, Role};
 use netchannel_ring::cell;
 use netchannel_ring::patience::Patience;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -98,6 +98,8 @@ pub struct Cells {
     /// Keys removed since the last look: events of these links may still be pending in the kernel.
     retired: Vec<Key>,
     awake: Vec<Key>,
+    /// Whether spinning includes descriptors of the worker's own.
+    spins_on_sockets: bool,
     patience: Patience<MICROSECOND>,
     epoch: Instant,
     kernel_polled: Instant,
@@ -115,6 +117,7 @@ impl Cells {
             unused: Vec::new(),
             retired: Vec::new(),
             awake: Vec::new(),
+            spins_on_sockets: false,
             patience: Patience::new(0),
             epoch: Instant::now(),
             kernel_polled: Instant::now(),
@@ -139,6 +142,11 @@ impl Cells {
         let data = EventData::new_u64(u64::from(name));
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&*self.epoll, descriptor, data, flags)
+    }
+
+    /// Looks at descriptors of the worker's own, too, while it spins: for a worker that waits for sockets as much as for programs.
+    pub const fn spin_on_sockets(&mut self) {
+        self.spins_on_sockets = true;
     }
 
     /// Stops watching a descriptor of the worker's own.
@@ -265,13 +273,21 @@ impl Cells {
         arm_others: impl FnOnce() -> bool,
     ) {
         let (links, awake) = (&self.links, &self.awake);
-        let any = || awake.iter().any(|key| has_news(links, *key)) || look();
+        let sockets = self.spins_on_sockets.then_some(&*self.epoll);
+        let any = || {
+            awake.iter().any(|key| has_news(links, *key))
+                || look()
+                || sockets.is_some_and(has_events)
+        };
         let clock = || nanoseconds(self.epoch.elapsed());
         if spins
             && self
                 .patience
                 .spin_yielding(clock, std::thread::yield_now, any)
         {
+            if self.spins_on_sockets {
+                self.poll_kernel(news);
+            }
             return self.collect(news);
         }
         let slept = std::mem::take(&mut self.awake);
@@ -408,6 +424,16 @@ impl Cells {
         }
         news.push(News::Ended(key));
     }
+}
+
+/// Whether an epoll set has events to report.
+fn has_events(epoll: &OwnedFd) -> bool {
+    let mut looked = [PollFd::new(epoll, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(poll(&mut looked, Some(&now)), Ok(1..))
 }
 
 fn nanoseconds(time: Duration) -> u64 {

@@ -85,7 +85,8 @@ impl KernelWorker {
         counters: Arc<Counters>,
         tenant: Arc<Tenant>,
     ) -> Result<Self, Errno> {
-        let cells = Cells::new()?;
+        let mut cells = Cells::new()?;
+        cells.spin_on_sockets();
         cells.watch_own(&mail.messages, INBOX)?;
         let mut caps = Caps::default();
         caps.set(&tenant, 0);
