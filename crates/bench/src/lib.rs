@@ -59,6 +59,7 @@ pub use output::{Output, Shown};
 pub use patterns::{PatternsArguments, PatternsReport, run as run_patterns};
 pub use repetitions::{BetweenHosts, OfFigures, OnOneHost, Repeated, Usual};
 pub use report::{Absence, CaseReport, Failure, Place, Report, Row};
+pub use tenants::{TenantsArguments, TenantsExperiment, TenantsOptions, run as run_tenants};
 
 use ends::Ends;
 use error::RunError;

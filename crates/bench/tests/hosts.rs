@@ -8,7 +8,8 @@ mod support;
 
 use netchannel_bench::{
     BenchError, Case, HostsExperiment, HostsOptions, PatternsArguments, PatternsReport, Place,
-    Report, Row, Transport, WorkerCommand, run_between_hosts, run_patterns, worker,
+    Report, Row, TenantsArguments, Transport, WorkerCommand, run_between_hosts, run_patterns,
+    run_tenants, worker,
 };
 use netchannel_namespaces::{Cores, gain_rights};
 use std::fs;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Some(INTERRUPTED) => return to_be_interrupted(),
         Some("daemon") => return stand_in_daemon(&words),
         Some("run") => return stand_in_run(&words),
+        Some("tenants") => return stand_in_tenants(&words),
         // It knows neither configurations nor sockets.
         Some("config" | "ss" | "peers" | "channels") => return ExitCode::from(2),
         Some("--list") => {
@@ -49,7 +51,7 @@ fn tests() -> ExitCode {
     let directory = tempfile::tempdir_in("/tmp").expect("a temporary directory");
     // SAFETY: no other thread exists.
     unsafe { std::env::set_var("TMPDIR", directory.path()) };
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         (
             "every_experiment_gives_figures",
             every_experiment_gives_figures,
@@ -57,6 +59,10 @@ fn tests() -> ExitCode {
         (
             "what_kernel_tcp_carried_is_said_to_have_fallen_back",
             what_kernel_tcp_carried_is_said_to_have_fallen_back,
+        ),
+        (
+            "every_experiment_of_a_tenant_gives_figures",
+            every_experiment_of_a_tenant_gives_figures,
         ),
         ("every_pattern_gives_figures", every_pattern_gives_figures),
         ("losses_and_ladders_are_made", losses_and_ladders_are_made),
@@ -135,6 +141,30 @@ fn every_experiment_gives_figures() {
             case.latency_of().is_some(),
             "{case:?}"
         );
+    }
+}
+
+#[derive(clap::Parser)]
+struct Tenants {
+    #[command(flatten)]
+    arguments: TenantsArguments,
+}
+
+fn every_experiment_of_a_tenant_gives_figures() {
+    let words = ["tenants", "--quiet", "--seconds", "0.1", "--pairs", "1"];
+    let Tenants { arguments } = clap::Parser::parse_from(words);
+    let worker = options(&[]).worker;
+    let report = run_tenants(&arguments.options(own_path(), worker)).expect("a report");
+    assert!(report.is_complete(), "{}", report.table());
+    assert!(matches!(report.place, Place::Tenant { .. }));
+    assert_eq!(report.cases.len(), 1 + 2 + 1, "{}", report.table());
+    for (case, row) in rows(&report) {
+        let sides = row.median.sides.expect("both sides");
+        assert!(
+            row.median.rate > 0.0 && sides.server > 0.0,
+            "{case:?} {row:?}"
+        );
+        assert!(row.ratio_to_tcp.is_some(), "{case:?} {row:?}");
     }
 }
 
@@ -256,6 +286,16 @@ fn stand_in_daemon(words: &[String]) -> ExitCode {
     let listener = UnixListener::bind(control).expect("the control socket");
     while listener.accept().is_ok() {}
     ExitCode::FAILURE
+}
+
+/// It leaves programs of a tenant with the network of their host.
+fn stand_in_tenants(words: &[String]) -> ExitCode {
+    let Some(place) = words.iter().rposition(|word| word == "--") else {
+        println!("[{{\"name\": \"bench\"}}]");
+        return ExitCode::SUCCESS;
+    };
+    let program = &words[place + 1..];
+    panic!("{}", Command::new(&program[0]).args(&program[1..]).exec());
 }
 
 fn stand_in_run(words: &[String]) -> ExitCode {

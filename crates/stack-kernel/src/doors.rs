@@ -1,6 +1,7 @@
 //! Published ports: sockets of the host at which connections for the tenant come in. A door is bound as long as the port is
-//! published, so that no other program of the host gets it, and open only while a program of the tenant listens: until then a
-//! client is refused, as by a host on which nobody listens.
+//! published, and open only while a program of the tenant listens: until then a client is refused, as by a host on which nobody listens.
+//! While a door is shut, the kernel gives its port to a program of the host that asks for it with `SO_REUSEADDR`, as servers do: without
+//! that option on the door, a daemon that is started again would not get its own port. It is told when the door is to be opened.
 
 use netchannel_abi::address::Address;
 use netchannel_configuration::{Publish, Tenant};
@@ -175,8 +176,14 @@ mod tests {
             assert_eq!(door.accept().unwrap_err(), Errno::AGAIN);
             assert_eq!(door.set_open(false), Ok(Change::Shut));
             assert!(TcpStream::connect(host).is_err());
-            assert!(TcpListener::bind(host).is_err());
+            assert_eq!(bind_exclusively(host), Err(Errno::ADDRINUSE));
         }
+    }
+
+    /// Binds as a program does that shares its port with nobody.
+    fn bind_exclusively(at: SocketAddr) -> Result<(), Errno> {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        rustix::net::bind(&socket, &at)
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub struct TenantsArguments {
 
 impl TenantsArguments {
     /// The options they stand for.
-    fn options(&self, netchannel: PathBuf, worker: WorkerCommand) -> TenantsOptions {
+    pub fn options(&self, netchannel: PathBuf, worker: WorkerCommand) -> TenantsOptions {
         let named = |experiment: &TenantsExperiment| {
             self.experiments.is_empty() || self.experiments.contains(experiment)
         };

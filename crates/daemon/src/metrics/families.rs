@@ -2,6 +2,7 @@
 
 use super::hosts;
 use super::snapshot::MetricsSnapshot;
+use super::tenants;
 use super::text::{Kind, Text, Value};
 use netchannel_abi::reason::Reason;
 use netchannel_engine::totals::{Totals, Users};
@@ -18,6 +19,7 @@ pub fn write(snapshot: &MetricsSnapshot) -> String {
         hosts::configuration(&mut text, snapshot);
         hosts::peers(&mut text, &snapshot.hosts.peers);
         hosts::channels(&mut text, &snapshot.hosts.channels);
+        tenants::tenants(&mut text, &snapshot.tenants);
     }
     text.finish()
 }

@@ -9,6 +9,7 @@ mod families;
 mod hosts;
 mod http;
 mod snapshot;
+mod tenants;
 mod text;
 
 pub use families::write;

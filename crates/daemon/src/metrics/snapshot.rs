@@ -1,6 +1,7 @@
 //! The input of the metrics.
 
 use netchannel_control::hosts::Hosts;
+use netchannel_control::tenants::TenantView;
 use netchannel_control::types::{Path, Status};
 use netchannel_engine::totals::Users;
 
@@ -17,6 +18,8 @@ pub struct MetricsSnapshot {
     pub users: Users,
     /// Other hosts.
     pub hosts: Hosts,
+    /// Tenants.
+    pub tenants: Vec<TenantView>,
     /// How often the configuration was read again.
     pub reloads: u64,
     /// How often it had mistakes and was refused.

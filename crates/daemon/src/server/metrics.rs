@@ -168,6 +168,7 @@ impl Daemon {
         sockets.insert(1, (Path::Channel, remote));
         MetricsSnapshot {
             hosts: self.show_hosts(),
+            tenants: self.tenants.show(),
             status: self.summary(None, &counted.memory),
             programs: counted.programs,
             sockets,
