@@ -64,7 +64,7 @@ pub fn run(
     let symbols = KernelSymbols::here().unwrap_or_default();
     let processors = processors();
     let mut recording = Recording::new(Rc::new(symbols), options.pinned.clone());
-    if is_gone(options.process) {
+    if has_ended(options.process) {
         return Err(Error::NoProcess(options.process.unwrap_or_default()));
     }
     // An event of each thread is changed at each switch of threads, which slows programs with many switches down. So
@@ -94,7 +94,7 @@ pub fn run(
     let is_over = |child: &mut Option<Child>| match child {
         // A child that can not be waited for has ended.
         Some(child) => !matches!(child.try_wait(), Ok(None)),
-        None => begun.elapsed() >= options.duration || is_gone(options.process),
+        None => begun.elapsed() >= options.duration || has_ended(options.process),
     };
     // Relaxed: the flag guards no other data.
     while !is_over(&mut child) && !stop.load(Ordering::Relaxed) {
@@ -177,7 +177,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn is_gone(process: Option<u32>) -> bool {
+fn has_ended(process: Option<u32>) -> bool {
     let path = process.map(|pid| format!("/proc/{pid}"));
     path.is_some_and(|path| !std::path::Path::new(&path).exists())
 }
