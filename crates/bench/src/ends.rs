@@ -49,7 +49,7 @@ impl<'a> Ends<'a> {
     }
 
     /// One end on each host.
-    pub fn apart(server: &'a Session<'a>, client: &'a Session<'a>, address: IpAddr) -> Self {
+    pub fn on_two_hosts(server: &'a Session<'a>, client: &'a Session<'a>, address: IpAddr) -> Self {
         Ends {
             server,
             client,
@@ -63,7 +63,7 @@ impl<'a> Ends<'a> {
     pub fn with_tenant(server: &'a Session<'a>, client: &'a Session<'a>, address: IpAddr) -> Self {
         Ends {
             is_tenant: true,
-            ..Ends::apart(server, client, address)
+            ..Ends::on_two_hosts(server, client, address)
         }
     }
 
@@ -78,7 +78,7 @@ impl<'a> Ends<'a> {
     }
 
     /// Whether there are two hosts.
-    fn are_apart(&self) -> bool {
+    fn are_two_hosts(&self) -> bool {
         self.fallbacks.is_some()
     }
 
@@ -129,7 +129,7 @@ impl<'a> Ends<'a> {
 
     /// Waits until the clients' host knows of a server that has just begun to listen; if it never does, the run will say why.
     pub fn await_listener(&self, transport: Transport, port: u16) {
-        if transport != Transport::Netchannel || self.is_tenant || !self.are_apart() {
+        if transport != Transport::Netchannel || self.is_tenant || !self.are_two_hosts() {
             return;
         }
         let deadline = Instant::now() + HEARD;
@@ -191,7 +191,7 @@ impl<'a> CpuSince<'a> {
             |of: fn(&Used) -> Duration| of(&end).saturating_sub(of(&self.begin)).as_secs_f64();
         let client = part(|used| used.clients) + part(|used| used.client_daemon);
         let server = part(|used| used.servers);
-        if !self.ends.are_apart() {
+        if !self.ends.are_two_hosts() {
             // There is one daemon, which was counted already.
             return Cpu::from(client + server);
         }

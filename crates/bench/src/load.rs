@@ -7,10 +7,10 @@ const QUIET: f64 = 25.0;
 pub fn sentence() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    told(&text, processors)
+    warning(&text, processors)
 }
 
-fn told(load: &str, processors: usize) -> Option<String> {
+fn warning(load: &str, processors: usize) -> Option<String> {
     let recent: f64 = load.split_whitespace().next()?.parse().ok()?;
     (recent * 100.0 > QUIET * processors as f64).then(|| {
         format!(
@@ -22,11 +22,11 @@ fn told(load: &str, processors: usize) -> Option<String> {
 
 #[test]
 fn a_busy_machine_is_told_of() {
-    assert_eq!(told("0.30 0.10 0.05 1/100 1", 2), None);
+    assert_eq!(warning("0.30 0.10 0.05 1/100 1", 2), None);
     assert!(
-        told("1.70 0.10 0.05 1/100 1", 2)
+        warning("1.70 0.10 0.05 1/100 1", 2)
             .unwrap()
             .contains("load 1.7 on 2")
     );
-    assert_eq!(told("", 2), None);
+    assert_eq!(warning("", 2), None);
 }

@@ -48,13 +48,13 @@ fn checked(arguments: &Check) -> c_int {
                 "{file} is valid{peers}. Effective configuration:\n\n{configuration}"
             ));
         }
-        Err(problems) => told(&problems),
+        Err(problems) => report(&problems),
     }
     code
 }
 
 /// Tells of problems on standard error, each on a line of its own as compilers do.
-pub fn told(problems: &Problems) {
+pub fn report(problems: &Problems) {
     use std::io::Write;
     // An error means that standard error is closed.
     let _ = writeln!(std::io::stderr(), "{problems}");

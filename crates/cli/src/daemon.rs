@@ -114,9 +114,9 @@ fn serve(
         announce();
     }
     tracing::info!(process = std::process::id(), "serves at {shown}");
-    notify::tell(&format!("READY=1\nSTATUS=serves at {shown}"));
+    notify::send_state(&format!("READY=1\nSTATUS=serves at {shown}"));
     let served = daemon.serve();
-    notify::tell("STOPPING=1");
+    notify::send_state("STOPPING=1");
     served
 }
 

@@ -9,8 +9,8 @@ use netchannel_scheduler::{Registry, Settings};
 /// from `netchannel run` then splits by the defaults.
 #[must_use]
 pub fn rules(settings: &Settings) -> Rules {
-    let said = Registry::builtin().copy_parameters(settings.get(Kind::Copy));
-    let said = said.ok().flatten();
+    let parameters = Registry::builtin().copy_parameters(settings.get(Kind::Copy));
+    let parameters = parameters.ok().flatten();
     let CopyParameters {
         pick: _,
         workers,
@@ -20,10 +20,10 @@ pub fn rules(settings: &Settings) -> Rules {
         part,
         in_flight_send,
         in_flight_receive,
-    } = said.unwrap_or_default();
+    } = parameters.unwrap_or_default();
     let word = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
     Rules {
-        workers: if said.is_some() { workers } else { 0 },
+        workers: if parameters.is_some() { workers } else { 0 },
         least: word(least),
         local: word(local),
         part: word(part),

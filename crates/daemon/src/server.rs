@@ -151,8 +151,8 @@ impl Daemon {
                 .inspect_err(|error| tracing::warn!("changes of addresses are not seen ({error})"))
                 .ok(),
         };
-        let told = packet::pass_credentials(&bound.attach);
-        told.map_err(ServeError::Events)?;
+        let passed = packet::pass_credentials(&bound.attach);
+        passed.map_err(ServeError::Events)?;
         let watched = || {
             watch.add(&bound.attach, Subject::Attach)?;
             watch.add(&bound.control, Subject::Control)?;

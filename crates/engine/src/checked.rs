@@ -109,13 +109,13 @@ impl CoreEngine {
 
     /// A connection that a holder of a listener passes on. The connection must belong to a link to this listener, and
     /// come with the memory of that link. For a link that this daemon does not know nothing can be proved. Among
-    /// programs of one user it is passed on all the same, with the client's user as the program has `said`: only that
+    /// programs of one user it is passed on all the same, with the client's user as the program has claimed: only that
     /// user could be harmed.
     pub(super) fn handed_over(
         &self,
         number: u32,
         to: HeldListener,
-        (link, said): (u64, u64),
+        (link, claimed_user): (u64, u64),
         descriptors: Vec<OwnedFd>,
     ) -> Result<HandedOver, Refusal> {
         let [memory, channel, anchor] = &descriptors[..] else {
@@ -139,7 +139,7 @@ impl CoreEngine {
                 (known.client, known.user)
             }
             None if self.is_of_one_user(to.number(), self.program(number)?.user) => {
-                (0, u32::try_from(said).unwrap_or(DAEMON))
+                (0, u32::try_from(claimed_user).unwrap_or(DAEMON))
             }
             None => return Err(refused),
         };

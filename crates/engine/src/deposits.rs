@@ -208,13 +208,13 @@ impl Deposits {
         let due = self.by_cookie.iter().filter(|(_, one)| is_due(one));
         let due: Vec<(u64, u32)> = due.map(|(key, _)| *key).collect();
         let mut missing: BTreeSet<u64> = due.iter().map(|(cookie, _)| *cookie).collect();
-        let told = missing.is_empty() || drop_known(&mut missing);
+        let is_known = missing.is_empty() || drop_known(&mut missing);
         for key in due {
             let orphaned = self.by_cookie.get_mut(&key);
             let Some(orphaned) = orphaned.and_then(|one| one.orphaned.as_mut()) else {
                 continue;
             };
-            let gone = if told {
+            let gone = if is_known {
                 orphaned.pause = (orphaned.pause * 2).min(LONGEST_PAUSE);
                 orphaned.look = now + orphaned.pause;
                 missing.contains(&key.0)

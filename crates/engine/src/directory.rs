@@ -138,21 +138,21 @@ impl Directory {
 
     /// Sets the number of processes that hold a listener.
     pub fn hold(&mut self, listener: u32, holders: usize) {
-        let said = u32::try_from(holders).map_or(entry_flags::MOST_HOLDERS, |count| {
+        let count = u32::try_from(holders).map_or(entry_flags::MOST_HOLDERS, |count| {
             count.min(entry_flags::MOST_HOLDERS)
         });
         let shared = if holders > 1 { entry_flags::SHARED } else { 0 };
         self.change(listener, |row| {
             let others = row.flags & ((1 << entry_flags::HOLDERS_SHIFT) - 1) & !entry_flags::SHARED;
-            row.flags = others | shared | said << entry_flags::HOLDERS_SHIFT;
+            row.flags = others | shared | count << entry_flags::HOLDERS_SHIFT;
         });
     }
 
     /// Sets how many retransmissions a silent client may need before it is accepted.
     pub fn defer(&mut self, listener: u32, times: u32) {
-        let said = times.min(entry_flags::MOST_DEFERS) << entry_flags::DEFERS_SHIFT;
+        let bits = times.min(entry_flags::MOST_DEFERS) << entry_flags::DEFERS_SHIFT;
         self.change(listener, |row| {
-            row.flags = row.flags & !(entry_flags::MOST_DEFERS << entry_flags::DEFERS_SHIFT) | said;
+            row.flags = row.flags & !(entry_flags::MOST_DEFERS << entry_flags::DEFERS_SHIFT) | bits;
         });
     }
 

@@ -47,7 +47,7 @@ pub fn inode(process: impl std::fmt::Display, kind: &str) -> Option<u64> {
 
 /// Whether the client of `socket` may be in another network namespace. This is assumed where nothing is known: a
 /// program that stays with kernel TCP only loses time.
-pub fn is_elsewhere(socket: impl AsFd, process: u32) -> bool {
+pub fn may_be_foreign(socket: impl AsFd, process: u32) -> bool {
     let looked = if process == 0 { None } else { has(process) };
     match is_own(socket) {
         // The process may have moved since it made the socket.
@@ -83,10 +83,10 @@ mod tests {
         assert_ne!(is_own(&one), Some(false));
         assert_eq!(is_own(&file), None);
         assert_eq!(has(std::process::id()), Some(true));
-        assert!(!is_elsewhere(&one, std::process::id()));
+        assert!(!may_be_foreign(&one, std::process::id()));
         // Neither of the socket nor of the process anything is known.
-        assert!(is_elsewhere(&file, u32::MAX));
-        assert!(is_elsewhere(&file, 0));
+        assert!(may_be_foreign(&file, u32::MAX));
+        assert!(may_be_foreign(&file, 0));
         assert!(demand(&file, None).is_err() && demand(&file, Some(1)).is_err());
         assert!(demand(&one, cookie(&one)).is_ok() && demand(&one, Some(u64::MAX)).is_err());
     }

@@ -82,7 +82,7 @@ impl CoreEngine {
         let program = self.program(number)?;
         if !self.tenant
             && !program.adopted
-            && namespace::is_elsewhere(&program.socket, sender.process())
+            && namespace::may_be_foreign(&program.socket, sender.process())
         {
             if self.mismatches.insert((0, 0)) {
                 tracing::warn!(

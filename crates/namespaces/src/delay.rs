@@ -74,7 +74,7 @@ pub fn delay(time: Duration, processors: Processors) -> io::Result<Delay> {
     let thread = Builder::new().name("delay".to_owned()).spawn(move || {
         // The thread must run when a packet is due. Where it can not get priority, packets are a little later.
         let _ = processors.keep();
-        come_first();
+        raise_priority();
         let _ = carry(&queue, time, &stopped.into());
     })?;
     Ok(Delay {
@@ -225,7 +225,7 @@ fn device() -> io::Result<u32> {
     }
 }
 
-fn come_first() {
+fn raise_priority() {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the parameter is live; the calling thread is meant.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };

@@ -172,7 +172,7 @@ fn once_there(change: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
 }
 
 /// Routes all other addresses over the cable, where packets to them are lost.
-pub fn lead_nowhere(host: &Host, other: &Host) -> Result<(), Error> {
+pub fn blackhole_other_addresses(host: &Host, other: &Host) -> Result<(), Error> {
     let via = other.v4(0);
     ip(host, &format!("route add default via {via} dev {DEVICE}\n"))
 }

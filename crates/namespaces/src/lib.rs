@@ -148,9 +148,9 @@ impl Hosts {
     ///
     /// # Errors
     /// If `ip` fails.
-    pub fn lead_nowhere(&self) -> Result<(), Error> {
-        device::lead_nowhere(&self.a, &self.b)?;
-        device::lead_nowhere(&self.b, &self.a)
+    pub fn blackhole_other_addresses(&self) -> Result<(), Error> {
+        device::blackhole_other_addresses(&self.a, &self.b)?;
+        device::blackhole_other_addresses(&self.b, &self.a)
     }
 
     /// Loses this part, from 0 to 1, of the packets that `b` receives, as long as the answer lives. Meanwhile segments are cut

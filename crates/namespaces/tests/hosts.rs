@@ -295,7 +295,7 @@ fn congestion_control_of(stream: &TcpStream) -> String {
 fn acknowledgements_are_not_put_off() {
     let hosts = Hosts::make().unwrap();
     hosts.acknowledge_at_once().unwrap();
-    hosts.lead_nowhere().unwrap();
+    hosts.blackhole_other_addresses().unwrap();
     let of_b: [IpAddr; 2] = [hosts.b.address(), hosts.b.v6(0).into()];
     for address in of_b {
         let (mut client, mut server) = connect(&hosts, address);

@@ -8,7 +8,7 @@ use crate::output::{Folded, fold};
 use crate::recording::{KernelSymbols, Pinned, Recording, UserSymbols};
 use crate::report::Report;
 use crate::tally::tally;
-use crate::work::{Counters, Told, Work};
+use crate::work::{Counters, Work, WorkReport};
 use netchannel_taxonomy::{Category, Taxonomy};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
@@ -64,7 +64,7 @@ pub fn run(
     let symbols = KernelSymbols::here().unwrap_or_default();
     let processors = processors();
     let mut recording = Recording::new(Rc::new(symbols), options.pinned.clone());
-    if is_gone(options.process) {
+    if has_ended(options.process) {
         return Err(Error::NoProcess(options.process.unwrap_or_default()));
     }
     // An event of each thread is changed at each switch of threads, which slows programs with many switches down. So
@@ -79,12 +79,12 @@ pub fn run(
     let (clock, frequency) = (sampler.clock(), sampler.frequency());
     let sees_kernel = sampler.sees_kernel();
     announce();
-    let told = Told::new();
+    let work_report = WorkReport::new();
     // Where the kernel does not count, there is no other source.
     let mut counters = Counters::of(options.process).ok();
     let (begun, own) = (Instant::now(), own_seconds());
     let mut child = match options.command.split_first() {
-        Some((program, words)) => Some(start(program, words, told.as_ref())?),
+        Some((program, words)) => Some(start(program, words, work_report.as_ref())?),
         None => None,
     };
     let measured = options.process.or(child.as_ref().map(Child::id));
@@ -94,7 +94,7 @@ pub fn run(
     let is_over = |child: &mut Option<Child>| match child {
         // A child that can not be waited for has ended.
         Some(child) => !matches!(child.try_wait(), Ok(None)),
-        None => begun.elapsed() >= options.duration || is_gone(options.process),
+        None => begun.elapsed() >= options.duration || has_ended(options.process),
     };
     // Relaxed: the flag guards no other data.
     while !is_over(&mut child) && !stop.load(Ordering::Relaxed) {
@@ -119,9 +119,9 @@ pub fn run(
     report.processors = processors.len();
     report.repeats = 1;
     report.own_seconds = own_seconds() - own;
-    let told = told.as_ref().and_then(Told::work);
+    let work_report = work_report.as_ref().and_then(WorkReport::work);
     let counted = counted.filter(|_| uses_the_network(&report));
-    report.work = options.work.or(told).or(counted);
+    report.work = options.work.or(work_report).or(counted);
     report.notes = notes::of(&report, &recording, sees_kernel);
     if options.folds {
         fold(&named, folded);
@@ -138,10 +138,14 @@ fn uses_the_network(report: &Report) -> bool {
     shares.into_iter().sum::<f64>() >= NETWORK
 }
 
-fn start(program: &OsString, words: &[OsString], told: Option<&Told>) -> Result<Child, Error> {
+fn start(
+    program: &OsString,
+    words: &[OsString],
+    work_report: Option<&WorkReport>,
+) -> Result<Child, Error> {
     let mut command = Command::new(program);
     command.args(words);
-    if let Some((name, path)) = told.map(Told::variable) {
+    if let Some((name, path)) = work_report.map(WorkReport::variable) {
         command.env(name, path);
     }
     let started = command.spawn();
@@ -173,7 +177,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn is_gone(process: Option<u32>) -> bool {
+fn has_ended(process: Option<u32>) -> bool {
     let path = process.map(|pid| format!("/proc/{pid}"));
     path.is_some_and(|path| !std::path::Path::new(&path).exists())
 }

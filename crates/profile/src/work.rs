@@ -1,6 +1,6 @@
 //! The work that was done while samples were taken, from which the cost of a gigabyte and of an operation follows.
 //!
-//! There are three sources, in this order: the user, by options; the command, which writes it into a file ([`Told`]);
+//! There are three sources, in this order: the user, by options; the command, which writes it into a file ([`WorkReport`]);
 //! and, for programs over kernel TCP and UDP, the counters of their network namespace.
 
 use serde::{Deserialize, Serialize};
@@ -68,9 +68,9 @@ impl Work {
 }
 
 /// The file in which a command reports its work.
-pub struct Told(tempfile::NamedTempFile);
+pub struct WorkReport(tempfile::NamedTempFile);
 
-impl Told {
+impl WorkReport {
     /// An empty file. `None` where there is no room for it: the command can not report then.
     pub fn new() -> Option<Self> {
         let made = tempfile::Builder::new()
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_a_command_tells_is_added_up() {
-        let mut told = Told::new().unwrap();
+        let mut told = WorkReport::new().unwrap();
         assert_eq!(told.work(), None);
         write!(
             told.0,

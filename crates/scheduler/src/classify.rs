@@ -60,7 +60,7 @@ impl core::fmt::Display for Source {
 /// The class, and what decided it.
 #[must_use]
 pub fn classify(hints: &Hints) -> (Class, Source) {
-    let said = [
+    let hints = [
         (hints.enforced, Source::Enforced),
         (hints.option, Source::Option),
         (of_priority(hints.priority), Source::Priority),
@@ -69,7 +69,8 @@ pub fn classify(hints: &Hints) -> (Class, Source) {
         (hints.tenant, Source::Tenant),
         (hints.observed, Source::Observed),
     ];
-    said.iter()
+    hints
+        .iter()
         .find_map(|(class, source)| class.map(|class| (class, *source)))
         .unwrap_or((Class::Throughput, Source::Default))
 }

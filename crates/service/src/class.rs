@@ -6,24 +6,24 @@ use netchannel_scheduler::{Class, Hints, Source, classify};
 /// Decodes a word that a program wrote. Every word is valid.
 #[must_use]
 pub fn hints(word: u32) -> Hints {
-    let said = class::Hints::from_word(word);
+    let hints = class::Hints::from_word(word);
     let of = |code: u8| match code {
         LATENCY => Some(Class::Latency),
         THROUGHPUT => Some(Class::Throughput),
         _ => None,
     };
     Hints {
-        option: of(said.option),
-        priority: u32::from(said.priority),
-        dscp: said.dscp,
-        run: of(said.run),
+        option: of(hints.option),
+        priority: u32::from(hints.priority),
+        dscp: hints.dscp,
+        run: of(hints.run),
         ..Hints::default()
     }
 }
 
 /// The class that a hint word selects by itself, and the source of that decision. `None` where the word has no hint.
 #[must_use]
-pub fn said(word: u32) -> Option<(&'static str, &'static str)> {
+pub fn explicit_class(word: u32) -> Option<(&'static str, &'static str)> {
     let (class, source) = classify(&hints(word));
     let class = match class {
         Class::Latency => "latency",
@@ -60,9 +60,9 @@ mod tests {
                 dscp,
                 priority,
             };
-            said(hints.to_word())
+            explicit_class(hints.to_word())
         };
-        assert_eq!(said(0), None);
+        assert_eq!(explicit_class(0), None);
         assert_eq!(word(0, 1, 0, 0), Some(("latency", "run")));
         assert_eq!(word(0, 1, 8, 0), Some(("throughput", "DSCP")));
         assert_eq!(word(0, 1, 8, 6), Some(("latency", "SO_PRIORITY")));

@@ -10,7 +10,7 @@ const BURST: Duration = Duration::from_secs(10);
 pub struct Faults {
     total: u64,
     suppressed: u64,
-    said: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
 impl Faults {
@@ -24,13 +24,13 @@ impl Faults {
     pub fn count(&mut self, now: Instant) -> Option<u64> {
         self.total += 1;
         if self
-            .said
-            .is_some_and(|said| now.duration_since(said) < BURST)
+            .last_logged
+            .is_some_and(|last_logged| now.duration_since(last_logged) < BURST)
         {
             self.suppressed += 1;
             return None;
         }
-        self.said = Some(now);
+        self.last_logged = Some(now);
         Some(std::mem::take(&mut self.suppressed))
     }
 }

@@ -98,8 +98,8 @@ impl LinkEnd {
         meta.anchor.store(pairs, Ordering::Relaxed);
     }
 
-    /// (client) Fills the slot of a loan in, and announces it; wakes the program if need be, or if
-    /// it was `claimed`. False when its queue is full or it is gone: the slot was not used.
+    /// (client) Fills in the slot of a loan and announces it. Wakes the program if necessary, or if it was `claimed`.
+    /// False when its queue is full or the program has ended: the slot was not used.
     #[must_use]
     pub fn announce(
         &self,
@@ -115,8 +115,8 @@ impl LinkEnd {
         posted
     }
 
-    /// (client) As [`Self::announce`], and leaves it to the caller to [`Self::rouse`] the program: many are announced, then it is
-    /// woken once.
+    /// (client) As [`Self::announce`], but leaves the wake-up to the caller, by [`Self::rouse`]: many connections are
+    /// announced, then the program is woken once.
     #[must_use]
     pub fn post(&self, handle: Handle, listener: u32, addresses: (&Address, &Address)) -> bool {
         let Some((indices, elements)) = self.job_queue() else {

@@ -193,8 +193,9 @@ impl LinkEnd {
         !self.dead.load(Ordering::Relaxed)
     }
 
-    /// The program is gone or broke the rules: the link is [retired](Self::retire), and the program told so. Connections that it has
-    /// taken find out by their anchors, others are reset. True the first time.
+    /// Ends the link because the program has ended or broke the rules: the link is [retired](Self::retire), and the
+    /// program is notified. Connections that it has taken are ended by their anchors, others are reset. True the first
+    /// time.
     pub fn fail(&self) -> bool {
         if !self.retire() {
             return false;
@@ -204,7 +205,8 @@ impl LinkEnd {
         true
     }
 
-    /// No new connection, and the pool is closed. The program may still take what was announced. True the first time.
+    /// No new connection uses the link, and its pool is closed. The program may still take announced connections. True
+    /// the first time.
     pub fn retire(&self) -> bool {
         if self.dead.swap(true, Ordering::AcqRel) {
             return false;

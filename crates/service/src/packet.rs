@@ -147,13 +147,13 @@ unsafe fn read_ancillary(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<Sender>
             }
             (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
                 // SAFETY: within the data, and any bytes are valid.
-                let told = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                let credentials = unsafe { data.cast::<libc::ucred>().read_unaligned() };
                 // A message sent before the kernel was asked to report senders comes from process 0 and the user
                 // nobody.
-                if told.pid != 0 || told.uid != NOBODY {
+                if credentials.pid != 0 || credentials.uid != NOBODY {
                     sender = Some(Sender {
-                        process: told.pid.unsigned_abs(),
-                        user: told.uid,
+                        process: credentials.pid.unsigned_abs(),
+                        user: credentials.uid,
                     });
                 }
             }

@@ -119,7 +119,7 @@ pub trait Router {
     fn added(&mut self, _: u64, _: Key) {}
 
     /// Anchors of a link may have been closed: looks at its cells.
-    fn look_at(&mut self, key: Key, _: &Arc<LinkEnd>) {
+    fn on_anchors_closed(&mut self, key: Key, _: &Arc<LinkEnd>) {
         self.cells_mut().wake_link(key);
     }
 
@@ -139,7 +139,7 @@ pub trait Router {
             Command::Offered(ticket, answer) => self.on_offered(ticket, answer),
             Command::ListenerReplaced { from, to } => self.on_moved(from, to),
             Command::AcceptMode(listener, mode) => self.targets().set_mode(listener, mode),
-            Command::ListenerClosed(listener) => self.on_gone(listener),
+            Command::ListenerClosed(listener) => self.on_listener_closed(listener),
             Command::Stop => return false,
         }
         true
@@ -252,7 +252,7 @@ pub trait Router {
             answer = Ok(());
         }
         if answer == Err(Errno::CONNREFUSED) {
-            self.on_gone(listener);
+            self.on_listener_closed(listener);
         }
         for ticket in waiting {
             match answer {
@@ -265,7 +265,7 @@ pub trait Router {
     /// The listener is closed, but another one is at its address.
     fn on_moved(&mut self, from: u32, to: u32) {
         let waiting = self.targets().answered(from);
-        self.on_gone(from);
+        self.on_listener_closed(from);
         let asker = waiting.first().and_then(|ticket| self.destination(*ticket));
         for ticket in waiting {
             // The new listener is at the destination of the connection for which CoreEngine was asked. The other
@@ -279,7 +279,7 @@ pub trait Router {
     }
 
     /// A listener is closed.
-    fn on_gone(&mut self, listener: u32) {
+    fn on_listener_closed(&mut self, listener: u32) {
         for ticket in self.targets().answered(listener) {
             self.refuse(ticket, Refused::NoListener);
         }
@@ -321,7 +321,7 @@ pub trait Router {
             return self.fail(ticket, Errno::AGAIN);
         };
         let loan = end.lend();
-        self.look_at(key, &end);
+        self.on_anchors_closed(key, &end);
         let lane = match loan.and_then(|loan| self.outgoing(ticket, key, &end, loan)) {
             Ok(lane) => lane,
             Err(errno) => {
@@ -368,7 +368,7 @@ pub trait Router {
         end: &Arc<LinkEnd>,
     ) -> Result<(Lane, OwnedFd), Errno> {
         let lent: Result<(Loan, OwnedFd), Errno> = end.lend_pair();
-        self.look_at(key, end);
+        self.on_anchors_closed(key, end);
         let (loan, anchor) = lent?;
         Ok((self.outgoing(ticket, key, end, loan)?, anchor))
     }

@@ -58,7 +58,7 @@ impl Lane {
     pub fn publish_with_mark(&mut self, tail: u64, urgent: Row) -> Checked<()> {
         let new = urgent.before(tail).filter(|row| self.is_new(*row));
         if let Some(row) = new {
-            self.tell_urgent(row);
+            self.announce_urgent(row);
         }
         self.show(tail)?;
         if new.is_some() {
@@ -74,7 +74,7 @@ impl Lane {
     pub fn announce_mark(&mut self, urgent: Row) {
         if self.is_new(urgent) {
             let first = urgent.end - 1;
-            self.tell_urgent(Row { first, ..urgent });
+            self.announce_urgent(Row { first, ..urgent });
             self.signal_urgent();
             self.announce_data();
         }
@@ -85,7 +85,7 @@ impl Lane {
         urgent.end > self.announced.urgent && urgent.end > self.published()
     }
 
-    fn tell_urgent(&mut self, urgent: Row) {
+    fn announce_urgent(&mut self, urgent: Row) {
         let inline = self.peer_flags() & side_flags::URGENT_INLINE != 0;
         let head = self.peer_head().unwrap_or(0);
         let first = urgent

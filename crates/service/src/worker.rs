@@ -75,7 +75,7 @@ pub trait Worker: Router {
     fn on_own(&mut self, _name: u32) {}
 
     /// Handles input from other sources than programs.
-    fn take_in(&mut self) {}
+    fn poll_external(&mut self) {}
 
     /// A pass has ended.
     fn on_pass_end(&mut self) {}
@@ -151,7 +151,7 @@ pub fn run<W: Worker>(mut worker: W) {
         for one in news.drain(..) {
             worker.on_news(one);
         }
-        worker.take_in();
+        worker.poll_external();
         if worker.timers().next().is_some() {
             let now = worker.now();
             while let Some(number) = worker.timers().take(now) {

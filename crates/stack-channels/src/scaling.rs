@@ -168,8 +168,8 @@ impl Scaling {
         if self.decisions.len() == SHOWN {
             self.decisions.pop_front();
         }
-        let said = (now, peer.name.to_owned(), decision.to_string());
-        self.decisions.push_back(said);
+        let decided = (now, peer.name.to_owned(), decision.to_string());
+        self.decisions.push_back(decided);
         Some(Wanted {
             peer: peer.name.to_owned(),
             class,
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// What comes of looks every 50 ms, while the workers are as busy as said, in thousandths.
+    /// What comes of looks every 50 ms, while the workers are as busy as decided, in thousandths.
     struct Play {
         scaling: Scaling,
         start: Instant,

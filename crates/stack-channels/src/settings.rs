@@ -57,12 +57,12 @@ pub fn settings(configuration: &Configuration, keys: &mut Keys) -> Settings {
             channels: peer.channels,
         }
     });
-    let options = |said: &ChannelOptions| Options {
-        congestion_control: said.congestion_control.clone(),
-        send_buffer: said.send_buffer,
-        receive_buffer: said.receive_buffer,
-        priority: said.priority,
-        dscp: said.dscp,
+    let options = |configured: &ChannelOptions| Options {
+        congestion_control: configured.congestion_control.clone(),
+        send_buffer: configured.send_buffer,
+        receive_buffer: configured.receive_buffer,
+        priority: configured.priority,
+        dscp: configured.dscp,
         ..Options::default()
     };
     let limits = &configuration.limits;

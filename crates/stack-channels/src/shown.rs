@@ -82,7 +82,7 @@ impl ChannelsStack {
 fn show_channels(
     peer: &PeerView,
     known: Option<&KnownStart>,
-    said: (&Configuration, &str),
+    settings: (&Configuration, &str),
     hosts: &mut shown::Hosts,
 ) {
     let (up, leaving) = known.map_or_else(Default::default, |known| known.peer.all_routes());
@@ -90,7 +90,7 @@ fn show_channels(
         let class = shown_class(route.id.class);
         let channel = hosts.channel_mut(&peer.name, class, route.id.number);
         channel.state = shown::State::Draining;
-        show_route(route, said, channel);
+        show_route(route, settings, channel);
     }
     for open in &peer.channels {
         let class = match open.class {
@@ -106,7 +106,7 @@ fn show_channels(
             channel.remote = remote.to_string();
         }
         if let Some(route) = up.iter().find(|route| route.instance == open.instance) {
-            show_route(route, said, channel);
+            show_route(route, settings, channel);
         }
     }
 }
@@ -119,8 +119,8 @@ fn show_route(
     let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
     carrier.clone_into(&mut to.transport);
     if carrier == "tcp" {
-        let said = configuration.transport.get(route.id.class);
-        let name = said.congestion_control.clone();
+        let options = configuration.transport.get(route.id.class);
+        let name = options.congestion_control.clone();
         to.congestion_control = name.unwrap_or_else(|| default_congestion_control().to_owned());
     }
     to.worker = u32::try_from(route.worker).unwrap_or(0);

@@ -325,7 +325,7 @@ impl Stack for ChannelsStack {
     fn on_listener(&mut self, news: ListenerChange) {
         match news {
             ListenerChange::Added(number, listener) => self.peers.on_listener(number, listener),
-            ListenerChange::Removed(number) => self.peers.on_listener_gone(number),
+            ListenerChange::Removed(number) => self.peers.on_listener_removed(number),
         }
         self.has_news = true;
     }

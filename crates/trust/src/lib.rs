@@ -19,4 +19,4 @@ pub mod peer;
 pub mod place;
 
 pub use distrust::Distrust;
-pub use owner::{Owners, Standing, in_user_namespace};
+pub use owner::{Owners, Ownership, in_user_namespace};

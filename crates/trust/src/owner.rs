@@ -21,7 +21,7 @@ pub struct Owners {
 
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Ownership {
     /// The user who checks, or root.
     Trusted,
     /// Unmapped: the host's root, or any other user outside of this namespace.
@@ -42,15 +42,15 @@ impl Owners {
 
     /// Compares `user`.
     #[must_use]
-    pub fn standing(&self, user: u32) -> Standing {
+    pub fn ownership(&self, user: u32) -> Ownership {
         // This is checked also where it is our own number: the two can not be distinguished then.
         if Some(user) == self.unmapped {
-            return Standing::Unmapped;
+            return Ownership::Unmapped;
         }
         if user == ROOT || user == self.own {
-            return Standing::Trusted;
+            return Ownership::Trusted;
         }
-        Standing::Stranger
+        Ownership::Stranger
     }
 }
 
@@ -107,15 +107,15 @@ mod tests {
             own: 1001,
             unmapped: None,
         };
-        assert_eq!(host.standing(0), Standing::Trusted);
-        assert_eq!(host.standing(1001), Standing::Trusted);
-        assert_eq!(host.standing(OVERFLOW), Standing::Stranger);
+        assert_eq!(host.ownership(0), Ownership::Trusted);
+        assert_eq!(host.ownership(1001), Ownership::Trusted);
+        assert_eq!(host.ownership(OVERFLOW), Ownership::Stranger);
         let inside = Owners {
             own: OVERFLOW,
             unmapped: Some(OVERFLOW),
         };
-        assert_eq!(inside.standing(0), Standing::Trusted);
-        assert_eq!(inside.standing(OVERFLOW), Standing::Unmapped);
-        assert_eq!(inside.standing(1002), Standing::Stranger);
+        assert_eq!(inside.ownership(0), Ownership::Trusted);
+        assert_eq!(inside.ownership(OVERFLOW), Ownership::Unmapped);
+        assert_eq!(inside.ownership(1002), Ownership::Stranger);
     }
 }

@@ -1,6 +1,6 @@
 //! The process at the other end of a connected socket.
 
-use crate::owner::Standing;
+use crate::owner::Ownership;
 use crate::{Distrust, Owners, calls};
 
 /// Checks that the process that listens at the other end belongs to the calling user or root. Called before the first
@@ -9,13 +9,13 @@ use crate::{Distrust, Owners, calls};
 ///
 /// # Errors
 /// The process that is not trusted.
-pub fn judge(socket: i32, place: Standing) -> Result<(), Distrust> {
+pub fn judge(socket: i32, place: Ownership) -> Result<(), Distrust> {
     let found = calls::peer(socket).map_err(Distrust::Unknown)?;
     let owners = Owners::now();
-    match owners.standing(found.uid) {
-        Standing::Trusted => Ok(()),
-        Standing::Unmapped if place == Standing::Unmapped => Ok(()),
-        Standing::Unmapped | Standing::Stranger => Err(Distrust::Peer {
+    match owners.ownership(found.uid) {
+        Ownership::Trusted => Ok(()),
+        Ownership::Unmapped if place == Ownership::Unmapped => Ok(()),
+        Ownership::Unmapped | Ownership::Stranger => Err(Distrust::Peer {
             process: found.pid,
             user: found.uid,
             own: owners.own,

@@ -1,7 +1,7 @@
 //! Whether only the calling user and root can change what is at a path.
 
 use crate::calls::{Facts, Named};
-use crate::owner::Standing;
+use crate::owner::Ownership;
 use crate::{Distrust, Owners};
 use std::collections::VecDeque;
 use std::ffi::{CString, OsStr};
@@ -22,12 +22,12 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 ///
 /// # Errors
 /// The first violation.
-pub fn socket(path: &Path) -> Result<Standing, Distrust> {
+pub fn socket(path: &Path) -> Result<Ownership, Distrust> {
     let end = Walk::along(path, Owners::now())?;
     if !end.facts.is(libc::S_IFSOCK) {
         return Err(Distrust::NoSocket(end.path));
     }
-    Ok(end.owners.standing(end.facts.owner))
+    Ok(end.owners.ownership(end.facts.owner))
 }
 
 /// The same check of a directory.
@@ -111,15 +111,15 @@ impl Walk {
         let text = CString::new(name);
         let text = text.map_err(|_| Distrust::Unreachable(path.clone(), libc::EINVAL))?;
         let entry = Self::look(Some(&self.at), &text, path, self.owners)?;
-        let trusted = match self.owners.standing(entry.facts.owner) {
-            Standing::Trusted => true,
+        let trusted = match self.owners.ownership(entry.facts.owner) {
+            Ownership::Trusted => true,
             // A directory of the host may be mounted into one of ours; a socket must be in a directory of the same
             // owner.
-            Standing::Unmapped if entry.facts.is(libc::S_IFSOCK) => {
+            Ownership::Unmapped if entry.facts.is(libc::S_IFSOCK) => {
                 self.facts.owner == entry.facts.owner && !self.is_loose()
             }
-            Standing::Unmapped => !self.is_loose(),
-            Standing::Stranger => false,
+            Ownership::Unmapped => !self.is_loose(),
+            Ownership::Stranger => false,
         };
         if trusted {
             return Ok(entry);
@@ -138,7 +138,7 @@ impl Walk {
 
     /// Whether no other user can replace files in this directory.
     fn check_folder(&self) -> Result<(), Distrust> {
-        if self.owners.standing(self.facts.owner) == Standing::Stranger {
+        if self.owners.ownership(self.facts.owner) == Ownership::Stranger {
             return Err(Distrust::Owner {
                 path: self.path.clone(),
                 owner: self.facts.owner,

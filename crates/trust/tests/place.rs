@@ -1,6 +1,6 @@
 //! Which places are believed. The owners need root; the permissions do not.
 
-use netchannel_trust::{Distrust, Standing, peer, place};
+use netchannel_trust::{Distrust, Ownership, peer, place};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -31,7 +31,7 @@ impl Place {
         std::fs::set_permissions(self.path(name), PermissionsExt::from_mode(mode)).unwrap();
     }
 
-    fn judged(&self) -> Result<Standing, Distrust> {
+    fn judged(&self) -> Result<Ownership, Distrust> {
         place::socket(&self.path("in/s.sock"))
     }
 }
@@ -47,12 +47,12 @@ fn is_root() -> bool {
 #[test]
 fn a_place_of_ours_is_believed_and_so_is_who_listens_there() {
     let place = Place::new();
-    assert_eq!(place.judged(), Ok(Standing::Trusted));
+    assert_eq!(place.judged(), Ok(Ownership::Trusted));
     let stream = UnixStream::connect(place.path("in/s.sock")).unwrap();
-    assert_eq!(peer::judge(stream.as_raw_fd(), Standing::Trusted), Ok(()));
+    assert_eq!(peer::judge(stream.as_raw_fd(), Ownership::Trusted), Ok(()));
     assert!(place.listener.local_addr().is_ok());
     let dotted = place.path(".//in/../in/./s.sock");
-    assert_eq!(place::socket(&dotted), Ok(Standing::Trusted));
+    assert_eq!(place::socket(&dotted), Ok(Ownership::Trusted));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_folder_that_others_may_write_is_not() {
     }
     // As in /tmp, nobody can replace what is another's.
     place.mode("in", 0o1777);
-    assert_eq!(place.judged(), Ok(Standing::Trusted));
+    assert_eq!(place.judged(), Ok(Ownership::Trusted));
     // A folder further up counts as well.
     place.mode("in", 0o700);
     std::fs::set_permissions(place.folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -97,7 +97,7 @@ fn links_lead_to_what_is_judged() {
     let place = Place::new();
     symlink("in", place.path("link")).unwrap();
     symlink(place.path("link/s.sock"), place.path("far")).unwrap();
-    assert_eq!(place::socket(&place.path("far")), Ok(Standing::Trusted));
+    assert_eq!(place::socket(&place.path("far")), Ok(Ownership::Trusted));
     place.mode("in", 0o777);
     assert!(matches!(
         place::socket(&place.path("far")),
@@ -116,7 +116,10 @@ fn relative_paths_begin_where_the_process_is() {
     // No other test of this file looks at relative paths.
     let place = Place::new();
     std::env::set_current_dir(place.folder.path()).unwrap();
-    assert_eq!(place::socket(Path::new("in/s.sock")), Ok(Standing::Trusted));
+    assert_eq!(
+        place::socket(Path::new("in/s.sock")),
+        Ok(Ownership::Trusted)
+    );
     place.mode("in", 0o777);
     assert!(place::socket(Path::new("in/s.sock")).is_err());
 }
@@ -127,7 +130,7 @@ fn what_belongs_to_another_user_is_not_believed() {
         return;
     }
     let stranger = Some(STRANGER);
-    let foreign = |judged: Result<Standing, Distrust>, path: PathBuf| {
+    let foreign = |judged: Result<Ownership, Distrust>, path: PathBuf| {
         let expected = Distrust::Owner {
             path,
             owner: STRANGER,

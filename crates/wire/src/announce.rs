@@ -46,11 +46,11 @@ impl Announcer {
 
 /// The announcements of one peer so far in its epoch.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct ReceivedSerials {
     last: u64,
 }
 
-impl Heard {
+impl ReceivedSerials {
     /// For a peer from which nothing was received in this epoch.
     #[must_use]
     pub const fn new() -> Self {
@@ -86,16 +86,16 @@ mod tests {
         let end = announcer.end_list();
         assert_eq!((end.first, end.serial), (other, other + 1));
 
-        let mut heard = Heard::new();
+        let mut received = ReceivedSerials::new();
         let mut listeners = BTreeMap::from([(7, listen)]);
-        assert!(heard.is_news(listen));
-        assert!(heard.is_news(other));
+        assert!(received.is_news(listen));
+        assert!(received.is_news(other));
         listeners.insert(8, other);
-        assert!(heard.is_news(end.serial));
+        assert!(received.is_news(end.serial));
         listeners.retain(|_, serial| *serial >= end.first);
         assert_eq!(listeners.into_keys().collect::<Vec<_>>(), [8]);
         for late in [listen, unlisten, other, end.serial] {
-            assert!(!heard.is_news(late));
+            assert!(!received.is_news(late));
         }
     }
 }

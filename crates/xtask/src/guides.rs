@@ -143,7 +143,7 @@ pub fn run(workspace: &Workspace) -> Result<bool> {
             tree.display()
         );
     }
-    let shown = meet(&folder.join("target/debug/netchannel"))?;
+    let shown = wait_for_connection(&folder.join("target/debug/netchannel"))?;
     println!("two daemons met over the transport of the guide, with its policy:\n{shown}");
     Ok(true)
 }
@@ -219,7 +219,7 @@ impl Drop for Daemon {
 }
 
 /// Two daemons of this host, each the other's peer, and what `channels` and `set scheduler` show.
-fn meet(program: &Path) -> Result<String> {
+fn wait_for_connection(program: &Path) -> Result<String> {
     let place = std::env::temp_dir().join(format!("netchannel-guides-{}", std::process::id()));
     fs::create_dir_all(&place)?;
     fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;

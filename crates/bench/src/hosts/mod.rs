@@ -67,7 +67,7 @@ pub fn run(options: &HostsOptions) -> Result<Report, BenchError> {
     {
         collector.absent_everywhere(Transport::Netchannel, &problem);
     }
-    let ends = Ends::apart(&server, &client, hosts.b.address());
+    let ends = Ends::on_two_hosts(&server, &client, hosts.b.address());
     bench.wait_for_channels(&ends)?;
     plan.carry_out(&mut collector, |place, transport| {
         bench.run(options.experiments[place], &ends, transport)
@@ -239,7 +239,7 @@ impl<'a> Bench<'a> {
 
     fn over_channels(&self, case: Case, count: u16) -> Result<Run, BenchError> {
         let [server, client] = self.sessions(count, Some(count))?;
-        let ends = Ends::apart(&server, &client, self.hosts.b.address());
+        let ends = Ends::on_two_hosts(&server, &client, self.hosts.b.address());
         self.wait_for_channels(&ends)?;
         let figures = self.case(case, &ends, Transport::Netchannel);
         Ok(Run {

@@ -14,7 +14,7 @@ const ONE_OF: usize = 5;
 
 /// The result in a report, or in the file of results.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct ReportedResults {
     outcomes: Vec<Outcome>,
 }
 
@@ -118,8 +118,9 @@ fn read(file: &Path) -> Result<Vec<Outcome>, BenchError> {
         ))
     };
     let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
-    let said: Said = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-    Ok(said.outcomes)
+    let results: ReportedResults =
+        serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+    Ok(results.outcomes)
 }
 
 fn is_judged(outcome: &Outcome) -> bool {

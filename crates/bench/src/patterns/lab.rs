@@ -178,7 +178,7 @@ impl<'a> Lab<'a> {
         }
         match &self.current {
             Some(Current { server, client, .. }) => {
-                Ok(Ends::apart(server, client, self.hosts.b.address()))
+                Ok(Ends::on_two_hosts(server, client, self.hosts.b.address()))
             }
             None => Err(RunError::Wrong("the hosts are not prepared".to_owned())),
         }
@@ -220,7 +220,7 @@ impl<'a> Lab<'a> {
                     return Err(RunError::Wrong(problem.to_owned()));
                 }
             }
-            meet(&Ends::apart(
+            meet(&Ends::on_two_hosts(
                 &current.server,
                 &current.client,
                 self.hosts.b.address(),

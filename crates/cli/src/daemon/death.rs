@@ -44,7 +44,7 @@ pub fn prepare(log: Option<&Path>) {
     let modules = Modules::loaded();
     let prepared = Box::into_raw(Box::new(Prepared { log, modules }));
     PREPARED.store(prepared, Ordering::Release);
-    std::panic::set_hook(Box::new(tell_panic));
+    std::panic::set_hook(Box::new(report_panic));
     for (signal, name) in SIGNALS {
         // SAFETY: all zero is a value of it.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -57,7 +57,7 @@ pub fn prepare(log: Option<&Path>) {
     }
 }
 
-fn tell_panic(panic: &std::panic::PanicHookInfo<'_>) {
+fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let mut line = Line::new();
     let _ = write!(line, "panic");
     if let Some(place) = panic.location() {

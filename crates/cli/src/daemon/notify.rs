@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Sends a state (`READY=1`) to the service manager that started this daemon. Does nothing where the variable is not
 /// set. A manager that does not listen does not keep the daemon from serving.
-pub fn tell(state: &str) {
+pub fn send_state(state: &str) {
     if let Some(place) = std::env::var_os("NOTIFY_SOCKET") {
         let _ = send(place.as_bytes(), state);
     }

@@ -9,14 +9,14 @@ use crate::ask::{ask, finish, json, unexpected};
 use netchannel_control::hosts::Hosts;
 use netchannel_control::types::{Request, Response, Socket, Status};
 use page::page;
-use rates::Moved;
+use rates::SampleRates;
 use screen::{Screen, Wake};
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 /// The state of a daemon at one moment.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct Sample {
     /// The time of the request.
     pub at: Instant,
     /// The daemon and its programs.
@@ -27,7 +27,7 @@ pub struct Look {
     pub hosts: Hosts,
 }
 
-fn look(asking: &Asking) -> Result<Look, String> {
+fn look(asking: &Asking) -> Result<Sample, String> {
     let at = Instant::now();
     let Response::Status(status) = ask(asking, Request::Status)? else {
         return Err(unexpected());
@@ -40,7 +40,7 @@ fn look(asking: &Asking) -> Result<Look, String> {
         // A user who may see only his own programs gets only those.
         Ok(_) | Err(_) => Hosts::default(),
     };
-    Ok(Look {
+    Ok(Sample {
         at,
         status: *status,
         sockets: sockets.list,
@@ -67,7 +67,7 @@ fn once(arguments: &Top, interval: Duration) -> Result<String, String> {
     let before = look(&arguments.asking)?;
     std::thread::sleep(interval);
     let after = look(&arguments.asking)?;
-    let moved = Moved::between(&before, &after);
+    let moved = SampleRates::between(&before, &after);
     if arguments.asking.json {
         return json(&moved);
     }
@@ -76,12 +76,12 @@ fn once(arguments: &Top, interval: Duration) -> Result<String, String> {
 }
 
 fn watch(mut screen: Screen, arguments: &Top, interval: Duration) -> c_int {
-    let mut before: Option<Look> = None;
+    let mut before: Option<Sample> = None;
     loop {
         let due = Instant::now() + interval;
         match look(&arguments.asking) {
             Ok(now) => {
-                let moved = Moved::between(before.as_ref().unwrap_or(&now), &now);
+                let moved = SampleRates::between(before.as_ref().unwrap_or(&now), &now);
                 screen.show(page(&now, &moved));
                 before = Some(now);
             }

@@ -1,7 +1,7 @@
 //! The page of `netchannel top`, as lines.
 
-use super::Look;
-use super::rates::Moved;
+use super::Sample;
+use super::rates::SampleRates;
 use crate::hosts::{counted, microseconds, name};
 use crate::show::{bytes, counted as number, duration, table};
 use netchannel_control::hosts::NO_PEERS;
@@ -47,7 +47,7 @@ fn tabled(lines: &mut Vec<Line>, head: &[&str], rows: Vec<Vec<String>>) {
 }
 
 /// The whole page.
-pub fn page(look: &Look, moved: &Moved) -> Vec<Line> {
+pub fn page(look: &Sample, moved: &SampleRates) -> Vec<Line> {
     let mut lines = head(look, moved);
     if look.hosts.peers.is_empty() {
         lines.push(plain(NO_PEERS));
@@ -65,7 +65,7 @@ fn whole(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-fn head(look: &Look, moved: &Moved) -> Vec<Line> {
+fn head(look: &Sample, moved: &SampleRates) -> Vec<Line> {
     let status = &look.status;
     let count = |path: Path| {
         let sockets = look.sockets.iter();
@@ -105,7 +105,7 @@ fn head(look: &Look, moved: &Moved) -> Vec<Line> {
     ]
 }
 
-fn peers(lines: &mut Vec<Line>, look: &Look, moved: &Moved) {
+fn peers(lines: &mut Vec<Line>, look: &Sample, moved: &SampleRates) {
     let head = [
         "PEER",
         "STATE",
@@ -139,7 +139,7 @@ fn peers(lines: &mut Vec<Line>, look: &Look, moved: &Moved) {
     tabled(lines, &head, rows.collect());
 }
 
-fn channels(lines: &mut Vec<Line>, look: &Look, moved: &Moved) {
+fn channels(lines: &mut Vec<Line>, look: &Sample, moved: &SampleRates) {
     if look.hosts.channels.is_empty() {
         return;
     }
@@ -174,7 +174,7 @@ fn channels(lines: &mut Vec<Line>, look: &Look, moved: &Moved) {
 }
 
 /// The last decisions of the scheduler, the latest first.
-fn decisions(lines: &mut Vec<Line>, look: &Look) {
+fn decisions(lines: &mut Vec<Line>, look: &Sample) {
     let scheduler = &look.hosts.scheduler;
     if scheduler.decisions.is_empty() {
         return;
@@ -188,7 +188,7 @@ fn decisions(lines: &mut Vec<Line>, look: &Look) {
 }
 
 /// Programs with more than one socket that moves: what theirs move together.
-fn programs(lines: &mut Vec<Line>, moved: &Moved) {
+fn programs(lines: &mut Vec<Line>, moved: &SampleRates) {
     let several = moved.programs.iter().filter(|one| one.sockets > 1);
     let rows: Vec<_> = several
         .map(|one| {
@@ -207,7 +207,7 @@ fn programs(lines: &mut Vec<Line>, moved: &Moved) {
     }
 }
 
-fn sockets(lines: &mut Vec<Line>, moved: &Moved) {
+fn sockets(lines: &mut Vec<Line>, moved: &SampleRates) {
     let head = [
         "PROGRAM",
         "PID",

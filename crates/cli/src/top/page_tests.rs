@@ -28,13 +28,13 @@ fn socket(descriptor: i32, sent: u64) -> Socket {
     }
 }
 
-fn look(start: Instant, seconds: u64, hosts: Hosts) -> Look {
+fn look(start: Instant, seconds: u64, hosts: Hosts) -> Sample {
     let program = Program {
         program: 1,
         connects: 1000 * seconds,
         ..Program::default()
     };
-    Look {
+    Sample {
         at: start + Duration::from_secs(seconds),
         status: Status {
             programs: vec![program],
@@ -50,8 +50,8 @@ fn look(start: Instant, seconds: u64, hosts: Hosts) -> Look {
     }
 }
 
-fn shown(before: &Look, after: &Look) -> Vec<String> {
-    let lines = page(after, &Moved::between(before, after));
+fn shown(before: &Sample, after: &Sample) -> Vec<String> {
+    let lines = page(after, &SampleRates::between(before, after));
     lines.into_iter().map(|line| line.text).collect()
 }
 
@@ -125,6 +125,6 @@ fn peers_and_channels_are_shown_with_their_rates() {
 fn the_first_look_has_no_rates() {
     let start = Instant::now();
     let first = look(start, 5, Hosts::default());
-    let moved = Moved::between(&first, &first);
+    let moved = SampleRates::between(&first, &first);
     assert!(moved.sockets.is_empty() && moved.connects == 0);
 }

@@ -1,6 +1,6 @@
 //! The rates between two samples.
 
-use super::Look;
+use super::Sample;
 use netchannel_control::rates::{self, Rates, per_second};
 use netchannel_control::types::Socket;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The rates, for scripts and for the page. All are per second.
 #[derive(Clone, Debug, Serialize)]
-pub struct Moved {
+pub struct SampleRates {
     /// Over how long it was taken.
     pub seconds: f64,
     /// Connections that programs made over shared memory.
@@ -100,9 +100,9 @@ fn identity(socket: &Socket) -> (u32, i32, u64, u32, &str, &str) {
     )
 }
 
-impl Moved {
+impl SampleRates {
     /// The rates between two samples.
-    pub fn between(before: &Look, after: &Look) -> Self {
+    pub fn between(before: &Sample, after: &Sample) -> Self {
         let span = after.at.saturating_duration_since(before.at);
         let threads = after.hosts.workers.iter().map(|worker| Thread {
             name: worker.name.clone(),
@@ -136,8 +136,8 @@ impl Moved {
 
 /// A counter of all programs that are in both samples.
 fn programs(
-    before: &Look,
-    after: &Look,
+    before: &Sample,
+    after: &Sample,
     span: Duration,
     count: impl Fn(&netchannel_control::types::Program) -> u64,
 ) -> u64 {
@@ -155,7 +155,7 @@ fn programs(
     .sum()
 }
 
-fn sockets(before: &Look, after: &Look, span: Duration) -> Vec<SocketRates> {
+fn sockets(before: &Sample, after: &Sample, span: Duration) -> Vec<SocketRates> {
     let old: HashMap<_, _> = before
         .sockets
         .iter()

@@ -49,7 +49,7 @@ pub struct Screen {
 }
 
 /// A descriptor that gets a byte with each of these signals.
-fn heard(signals: &[i32]) -> io::Result<UnixStream> {
+fn signal_pipe(signals: &[i32]) -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     for signal in signals {
@@ -69,9 +69,9 @@ impl Screen {
             page: Vec::new(),
             escapes: !term.is_empty() && term != "dumb",
             keys: isatty(stdin()),
-            end: heard(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT])?,
-            resize: heard(&[SIGWINCH])?,
-            pause: heard(&[SIGTSTP])?,
+            end: signal_pipe(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT])?,
+            resize: signal_pipe(&[SIGWINCH])?,
+            pause: signal_pipe(&[SIGTSTP])?,
         };
         if screen.keys
             && let Ok(before) = tcgetattr(stdin())

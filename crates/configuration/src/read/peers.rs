@@ -21,7 +21,7 @@ const PEER: [&str; 5] = ["name", "addresses", "prefixes", "key-file", "channels"
 const BOUNDS: [&str; 2] = ["least", "most"];
 
 /// The valid part of a peer's table.
-struct Said<'a> {
+struct ParsedPeer<'a> {
     section: Section<'a>,
     name: Option<Item<String>>,
     addresses: Vec<Item<SocketAddr>>,
@@ -30,7 +30,7 @@ struct Said<'a> {
 }
 
 pub fn peers(root: &Section<'_>, host: &Host, scheduler: &Settings, file: &Path) -> Vec<Peer> {
-    let mut before: Vec<Said<'_>> = Vec::new();
+    let mut before: Vec<ParsedPeer<'_>> = Vec::new();
     let mut peers = Vec::new();
     for section in root.sections("peers") {
         let name = name(&section);
@@ -41,32 +41,32 @@ pub fn peers(root: &Section<'_>, host: &Host, scheduler: &Settings, file: &Path)
         section.known(&PEER);
         let (key_file, key) = key(&section, file);
         let addresses = addresses(&section, "addresses", DEFAULT_PORT);
-        let said = Said {
+        let parsed = ParsedPeer {
             name,
             prefixes: prefixes(&section, &addresses),
             addresses,
             key,
             section,
         };
-        alone(&said, host);
+        check_peer(&parsed, host);
         for other in &before {
-            apart(&said, other);
+            check_pair(&parsed, other);
         }
-        let asked = asked(&said.section);
+        let asked = asked(&parsed.section);
         let scale = scale::of_peer(scheduler, &asked);
         if let Err((class, sentence)) = &scale {
-            let span = said.section.section("channels").map_or_else(
-                || said.section.span().clone(),
+            let span = parsed.section.section("channels").map_or_else(
+                || parsed.section.span().clone(),
                 |channels| channels.span().clone(),
             );
             let key = format!("channels.{class}");
-            said.section.report(&span, &key, sentence.clone());
+            parsed.section.report(&span, &key, sentence.clone());
         }
-        if let (Some(name), Some(key), Ok((channels, scale))) = (&said.name, &said.key, scale) {
+        if let (Some(name), Some(key), Ok((channels, scale))) = (&parsed.name, &parsed.key, scale) {
             peers.push(Peer {
                 name: name.value.clone(),
-                addresses: said.addresses.iter().map(|item| item.value).collect(),
-                prefixes: said.prefixes.iter().map(|item| item.value).collect(),
+                addresses: parsed.addresses.iter().map(|item| item.value).collect(),
+                prefixes: parsed.prefixes.iter().map(|item| item.value).collect(),
                 key: key.clone(),
                 key_file,
                 channels,
@@ -74,7 +74,7 @@ pub fn peers(root: &Section<'_>, host: &Host, scheduler: &Settings, file: &Path)
                 asked,
             });
         }
-        before.push(said);
+        before.push(parsed);
     }
     peers
 }
@@ -97,14 +97,14 @@ fn key(section: &Section<'_>, file: &Path) -> (PathBuf, Option<SharedKey>) {
              and add key-file = \"peer.key\" on both",
         );
     }
-    let Some(said) = section.string("key-file") else {
+    let Some(parsed) = section.string("key-file") else {
         return Default::default();
     };
-    let path = path_from(file, &said.value);
+    let path = path_from(file, &parsed.value);
     match key_file::read(&path) {
         Ok(key) => (path, Some(key)),
         Err(sentence) => {
-            section.report(&said.span, "key-file", sentence);
+            section.report(&parsed.span, "key-file", sentence);
             (path, None)
         }
     }
@@ -139,13 +139,13 @@ fn prefixes(section: &Section<'_>, addresses: &[Item<SocketAddr>]) -> Vec<Item<P
 }
 
 /// Checks of a peer by itself.
-fn alone(said: &Said<'_>, host: &Host) {
-    let section = &said.section;
-    if said
+fn check_peer(parsed: &ParsedPeer<'_>, host: &Host) {
+    let section = &parsed.section;
+    if parsed
         .name
         .as_ref()
         .is_some_and(|name| name.value == host.name)
-        && let Some(name) = &said.name
+        && let Some(name) = &parsed.name
     {
         let sentence = format!(
             "{:?} is the name of this host itself: give the peer its own, or set host.name",
@@ -153,7 +153,7 @@ fn alone(said: &Said<'_>, host: &Host) {
         );
         section.report(&name.span, "name", sentence);
     }
-    for item in &said.addresses {
+    for item in &parsed.addresses {
         let address = item.value;
         if address.ip().is_unspecified() {
             let sentence = format!("{address} is no host's address: write one that the peer has");
@@ -163,14 +163,14 @@ fn alone(said: &Said<'_>, host: &Host) {
             section.report(&item.span, "addresses", sentence);
         }
     }
-    if said.addresses.is_empty() && !section.has("addresses") && host.listen.is_empty() {
+    if parsed.addresses.is_empty() && !section.has("addresses") && host.listen.is_empty() {
         section.report(
             section.span(),
             "",
             "neither can this host dial the peer nor the peer this host: add addresses here, or host.listen",
         );
     }
-    if said.prefixes.is_empty() && !section.has("prefixes") && !section.has("addresses") {
+    if parsed.prefixes.is_empty() && !section.has("prefixes") && !section.has("addresses") {
         section.report(
             section.span(),
             "",
@@ -187,8 +187,8 @@ fn alone(said: &Said<'_>, host: &Host) {
 }
 
 /// Checks of a peer against another one.
-fn apart(said: &Said<'_>, other: &Said<'_>) {
-    let section = &said.section;
+fn check_pair(parsed: &ParsedPeer<'_>, other: &ParsedPeer<'_>) {
+    let section = &parsed.section;
     let whose = |span: &Range<usize>| {
         let name = other.name.as_ref().map(|name| name.value.as_str());
         let line = section.line(span);
@@ -197,7 +197,7 @@ fn apart(said: &Said<'_>, other: &Said<'_>) {
             None => format!("the peer above (line {line})"),
         }
     };
-    if let (Some(name), Some(theirs)) = (&said.name, &other.name)
+    if let (Some(name), Some(theirs)) = (&parsed.name, &other.name)
         && name.value == theirs.value
     {
         let sentence = format!(
@@ -207,7 +207,7 @@ fn apart(said: &Said<'_>, other: &Said<'_>) {
         );
         section.report(&name.span, "name", sentence);
     }
-    for item in &said.addresses {
+    for item in &parsed.addresses {
         let address = item.value.ip().to_canonical();
         let theirs = other.addresses.iter();
         let mut theirs = theirs.filter(|theirs| theirs.value.ip().to_canonical() == address);
@@ -219,7 +219,7 @@ fn apart(said: &Said<'_>, other: &Said<'_>) {
             section.report(&item.span, "addresses", sentence);
         }
     }
-    for item in &said.prefixes {
+    for item in &parsed.prefixes {
         let mut theirs = other.prefixes.iter();
         let theirs = theirs.find(|theirs| theirs.value.overlaps(&item.value));
         // Addresses in the place of prefixes were reported already.

@@ -49,7 +49,7 @@ pub fn socket(
     let program = context.program;
     let (path, name) = path_of(state);
     let maker = entry.process.load(Relaxed);
-    let class = class::said(entry.hints.load(Relaxed));
+    let class = class::explicit_class(entry.hints.load(Relaxed));
     let mut socket = Socket {
         program: context.number,
         process: if maker == 0 { program.process } else { maker },

@@ -45,7 +45,8 @@ impl<'a> Slots<'a> {
         Self { core, last: None }
     }
 
-    /// The slot that an entry of a region names, where the link is one of those who have the region. Copied into `copy`.
+    /// The slot that an entry of a region names, if the link belongs to a program that has the region. It is copied
+    /// into `copy`.
     pub fn get<'b>(
         &mut self,
         region: &ProgramRegion,
@@ -73,7 +74,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// How many connections were announced on the links to each listener and not taken yet, found out step by step.
+/// The number of announced connections on the links to each listener that were not taken yet, counted step by step.
 #[derive(Debug, Default)]
 pub struct Announced {
     last: u64,

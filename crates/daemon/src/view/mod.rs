@@ -1,8 +1,9 @@
-//! What the regions of programs and the links between them show. All of it was written by programs that may lie: it is copied once,
-//! clamped, and never used as an index unchecked. It is read, not mapped: a hole stays one, and a page that is gone raises no signal.
+//! Views of the regions of programs and of the links between them. All of it was written by programs, which may lie: it
+//! is copied once, clamped, and never used as an index unchecked. It is read, not mapped: a hole stays a hole, and a
+//! missing page raises no signal.
 //!
-//! An answer can be long, so that it is work that goes on in turns. Between two of them programs, links and listeners come and go:
-//! nothing of theirs is kept but numbers, and [`std::rc::Weak`] regions.
+//! An answer can be long, so it is found in turns. Between two turns programs, links and listeners come and go: only
+//! numbers and [`std::rc::Weak`] regions are kept.
 //!
 //! ```text
 //!  regions: which regions --> region: its entries, page by page --> entry: one socket

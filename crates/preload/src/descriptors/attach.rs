@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::{LAYOUT_HASH, VERSION, directory, program};
 use netchannel_shm::{Access, Outside, Region, ShmError};
-use netchannel_trust::{Distrust, Standing, peer, place};
+use netchannel_trust::{Distrust, Ownership, peer, place};
 
 mod changes;
 mod without_daemon;
@@ -174,7 +174,7 @@ fn connect_to_daemon() -> Option<i32> {
     Some(make_internal(fd))
 }
 
-fn judge_path(path: &[u8]) -> Result<Standing, Distrust> {
+fn judge_path(path: &[u8]) -> Result<Ownership, Distrust> {
     let judge = || place::socket(Path::new(OsStr::from_bytes(path)));
     match judge() {
         Err(Distrust::Unreachable(_, libc::EMFILE)) => limits::with_room(judge),
@@ -562,7 +562,7 @@ pub fn inherit_control(fd: i32, cookie: u64) {
     if sys::cookie(fd) == Ok(cookie)
         && sys::option(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_SEQPACKET)
         // The former image judged the path of the socket.
-        && peer::judge(fd, Standing::Unmapped).is_ok()
+        && peer::judge(fd, Ownership::Unmapped).is_ok()
     {
         CONTROL.store(make_internal(fd), Ordering::Release);
     }

@@ -159,7 +159,7 @@ impl Recording {
     }
 
     fn on_sample(&mut self, sample: &Sample) {
-        self.processes.meet(sample.pid, &mut self.modules);
+        self.processes.discover(sample.pid, &mut self.modules);
         let mut chain = std::mem::take(&mut self.chain);
         chain.clear();
         let mut is_kernel = false;

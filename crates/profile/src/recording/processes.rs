@@ -70,7 +70,7 @@ impl Processes {
     /// A process maps code.
     pub fn on_map(&mut self, map: &Map, modules: &mut Modules) {
         // Mappings from before it was known count too.
-        self.meet(map.pid, modules);
+        self.discover(map.pid, modules);
         let module = modules.place(map.pid, &map.path, map.inode);
         let range = Range {
             end: map.start.saturating_add(map.length),
@@ -114,7 +114,7 @@ impl Processes {
     }
 
     /// Reads the state of a process that existed before the samples began.
-    pub fn meet(&mut self, pid: u32, modules: &mut Modules) {
+    pub fn discover(&mut self, pid: u32, modules: &mut Modules) {
         if pid == 0 || self.all.contains_key(&pid) {
             return;
         }

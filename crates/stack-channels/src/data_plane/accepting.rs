@@ -124,8 +124,8 @@ impl Router for ChannelWorker {
         self.keys.insert(number, key);
     }
 
-    fn look_at(&mut self, _: Key, end: &Arc<LinkEnd>) {
-        self.look_at_link(end);
+    fn on_anchors_closed(&mut self, _: Key, end: &Arc<LinkEnd>) {
+        self.examine_link(end);
     }
 
     fn rouse(&mut self, key: Key, _: &LinkEnd, claimed: bool) {

@@ -439,10 +439,10 @@ impl State {
             return true;
         };
         self.established |= changes.contains(Changes::ESTABLISHED);
-        let told = notify_program(lane, &self.socket, changes, self.active, self.urgent);
+        let notified = notify_program(lane, &self.socket, changes, self.active, self.urgent);
         if changes.contains(Changes::CLOSED) {
             self.begin_closing();
-        } else if told.is_err() {
+        } else if notified.is_err() {
             self.socket.abort(Reason::ProgramFault, now);
             return false;
         }

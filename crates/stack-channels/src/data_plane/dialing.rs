@@ -37,7 +37,7 @@ impl ChannelWorker {
         if !self.dialer.admits(&peer, &opened.client, end.user()) {
             return refuse(lane, Errno::ADDRNOTAVAIL);
         }
-        let said = match classify(&lane.hints()) {
+        let declared = match classify(&lane.hints()) {
             (_, Source::Default) => None,
             (class, _) => Some(class),
         };
@@ -45,14 +45,14 @@ impl ChannelWorker {
             client: opened.client,
             server: opened.server,
             listener: theirs,
-            class: said,
+            class: declared,
         };
         let mut settings = settings();
         settings.connect_timeout = peer.rules().connect.unwrap_or(settings.connect_timeout);
         let socket = VirtualSocket::active(settings, start(&lane), self.now);
         let made = insert(&peer, &end, wanted, (socket, lane), (0, None), self.now);
         if let Some(connection) = made {
-            self.take_ownership(&connection, key, said.unwrap_or(Class::Latency));
+            self.take_ownership(&connection, key, declared.unwrap_or(Class::Latency));
         }
     }
 

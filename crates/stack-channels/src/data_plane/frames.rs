@@ -19,15 +19,15 @@ impl ChannelWorker {
     pub(super) fn on_frame(&mut self, channel: &mut OpenChannel, frame: &Frame<'_>) {
         let now = self.now;
         match *frame {
-            Frame::Window(told) => {
+            Frame::Window(received) => {
                 let window = Window {
-                    filled: told.filled,
-                    limit: told.limit,
-                    fin: told.fin,
-                    ask: told.ask,
-                    again: told.again,
+                    filled: received.filled,
+                    limit: received.limit,
+                    fin: received.fin,
+                    ask: received.ask,
+                    again: received.again,
                 };
-                self.on_window(channel, told.handle, window);
+                self.on_window(channel, received.handle, window);
             }
             Frame::Fin(fin) => self.with_socket(channel, fin.handle, Arrived::Fin, |connection| {
                 let mut state = connection.lock();
@@ -36,13 +36,13 @@ impl ChannelWorker {
                 let _ = state.socket.on_fin(fin.sequence, now);
             }),
             // For an ended socket nothing is answered here: the DATA that follows is answered.
-            Frame::Urgent(told) => {
-                self.with_socket(channel, told.handle, Arrived::Reset, |connection| {
+            Frame::Urgent(received) => {
+                self.with_socket(channel, received.handle, Arrived::Reset, |connection| {
                     let mut state = connection.lock();
-                    if told.sequence > state.urgent.end {
+                    if received.sequence > state.urgent.end {
                         state.urgent = Row {
-                            first: told.first,
-                            end: told.sequence,
+                            first: received.first,
+                            end: received.sequence,
                         };
                     }
                 })
@@ -82,16 +82,18 @@ impl ChannelWorker {
             }
             Frame::Ping(number) => channel.outbox.push_frame(&Frame::Pong(number)),
             Frame::GoAway(reason) => self.on_goaway(channel, reason),
-            Frame::Addresses(told) => {
-                let list = told.list.iter().collect();
-                self.report_announcement(channel, Announcement::Addresses(told.serial, list));
+            Frame::Addresses(received) => {
+                let list = received.list.iter().collect();
+                self.report_announcement(channel, Announcement::Addresses(received.serial, list));
             }
-            Frame::Listen(told) => self.report_announcement(channel, Announcement::Listen(told)),
-            Frame::Unlisten(told) => {
-                self.report_announcement(channel, Announcement::Unlisten(told))
+            Frame::Listen(received) => {
+                self.report_announcement(channel, Announcement::Listen(received))
             }
-            Frame::ListenEnd(told) => {
-                self.report_announcement(channel, Announcement::ListenEnd(told))
+            Frame::Unlisten(received) => {
+                self.report_announcement(channel, Announcement::Unlisten(received))
+            }
+            Frame::ListenEnd(received) => {
+                self.report_announcement(channel, Announcement::ListenEnd(received))
             }
             // PONG only counts as a sign of life. The parser lets no frame of the handshake pass.
             Frame::Pong(_) | Frame::Hello(_) | Frame::HelloAnswer(_) | Frame::HelloProof(_) => {}
@@ -180,13 +182,13 @@ impl ChannelWorker {
         tombstone: Option<&Tombstone>,
         arrived: Arrived,
     ) {
-        let said = match tombstone {
+        let reply = match tombstone {
             Some(tombstone) => tombstone.final_state.answer_to(arrived),
             None => FinalState::answer_for_unknown(arrived),
         };
-        let Some(said) = said else { return };
+        let Some(reply) = reply else { return };
         let nobody = Frame::NoSocket(NoSocket { handle });
-        let frame = match (said, tombstone.and_then(|tombstone| tombstone.peer_handle)) {
+        let frame = match (reply, tombstone.and_then(|tombstone| tombstone.peer_handle)) {
             (
                 Transmit::Reset {
                     reason: Reason::NoSocket,
@@ -194,16 +196,16 @@ impl ChannelWorker {
                 _,
             )
             | (_, None) => nobody,
-            (said, Some(theirs)) => frame_to(theirs, None, &said).unwrap_or(nobody),
+            (reply, Some(theirs)) => frame_to(theirs, None, &reply).unwrap_or(nobody),
         };
         channel.outbox.push_frame(&frame);
     }
 
     /// Sends the final state of a socket again.
     pub(super) fn send_final_state(&mut self, peer: &Arc<Peer>, tombstone: &Tombstone) {
-        let said = tombstone.final_state.answer_to(Arrived::Data);
-        let frame = said.zip(tombstone.peer_handle);
-        let frame = frame.and_then(|(said, theirs)| frame_to(theirs, None, &said));
+        let reply = tombstone.final_state.answer_to(Arrived::Data);
+        let frame = reply.zip(tombstone.peer_handle);
+        let frame = frame.and_then(|(reply, theirs)| frame_to(theirs, None, &reply));
         frame.iter().for_each(|frame| self.send_frame(peer, frame));
     }
 

@@ -12,7 +12,7 @@ const MOST_LOOKS: u32 = 6;
 impl ChannelWorker {
     /// An anchor of a link was closed. The token that was to wake a worker for all its sockets of that link may be lost
     /// with it: a program writes the token to the socket that has news first.
-    pub(super) fn look_at_link(&mut self, link: &LinkEnd) {
+    pub(super) fn examine_link(&mut self, link: &LinkEnd) {
         let number = link.number();
         let key = self.keys.get(&number).copied();
         if let Some(key) = key {

@@ -355,9 +355,9 @@ impl OpenChannel {
     /// When the next PING or check is due.
     pub fn deadline(&self) -> u64 {
         let terms = self.peer.terms();
-        let said = self.last_sent.saturating_add(terms.peer_silence / 3);
+        let ping_due = self.last_sent.saturating_add(terms.peer_silence / 3);
         let silent = self.last_received.saturating_add(terms.silence);
-        said.min(silent).min(self.check.at)
+        ping_due.min(silent).min(self.check.at)
     }
 
     /// Ends the transport now.

@@ -169,7 +169,7 @@ impl Worker for ChannelWorker {
         }
     }
 
-    fn take_in(&mut self) {
+    fn poll_external(&mut self) {
         self.read_channels();
     }
 

@@ -29,9 +29,9 @@ impl ChannelWorker {
         let mut state = connection.lock();
         let owned = connection.has_owner();
         let owner = owned && connection.owner() == self.index;
-        state.look_at_reading(now);
+        state.check_read_position(now);
         connection.apply_changes(&mut state, now);
-        state.look_at_held(now);
+        state.check_held_bytes(now);
         let blocked = self.send_control(connection, &mut state);
         state.request_space_news(now);
         connection.apply_changes(&mut state, now);
@@ -39,7 +39,7 @@ impl ChannelWorker {
             self.wake_ups.push(connection, &mut state, now);
         }
         if std::mem::take(&mut state.lane_closed) {
-            self.look_at_link(&connection.link);
+            self.examine_link(&connection.link);
         }
         let sendable = state.socket.sendable();
         let timer = state.next_timeout();

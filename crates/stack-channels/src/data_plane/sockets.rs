@@ -147,7 +147,7 @@ impl<S: Counted> Sockets<S> {
         }
     }
 
-    fn theirs(&mut self, handle: Handle) -> Option<&mut PeerSocket> {
+    fn peer_socket(&mut self, handle: Handle) -> Option<&mut PeerSocket> {
         let index = usize::try_from(handle.index).ok()?;
         if handle.index >= self.most_theirs.min(MOST_INDEX) {
             return None;
@@ -160,7 +160,7 @@ impl<S: Counted> Sockets<S> {
 
     /// The socket whose peer has this handle.
     pub fn find_by_peer_handle(&mut self, handle: Handle) -> Option<Arc<S>> {
-        let known = *self.theirs(handle)?;
+        let known = *self.peer_socket(handle)?;
         let Answer::Ours(ours) = known.answer else {
             return None;
         };
@@ -181,7 +181,7 @@ impl<S: Counted> Sockets<S> {
     }
 
     fn set(&mut self, handle: Handle, answer: Answer) -> bool {
-        let Some(place) = self.theirs(handle) else {
+        let Some(place) = self.peer_socket(handle) else {
             return false;
         };
         *place = PeerSocket {
@@ -193,7 +193,7 @@ impl<S: Counted> Sockets<S> {
 
     /// Classifies an NCSYN with this handle of the peer.
     pub fn classify_open(&mut self, handle: Handle) -> OpenRequest<S> {
-        let Some(place) = self.theirs(handle) else {
+        let Some(place) = self.peer_socket(handle) else {
             return OpenRequest::TooMany;
         };
         let known = *place;

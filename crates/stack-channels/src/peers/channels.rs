@@ -402,7 +402,7 @@ impl Peers {
     }
 
     /// A listener of this host is closed.
-    pub fn on_listener_gone(&mut self, number: u32) {
+    pub fn on_listener_removed(&mut self, number: u32) {
         if self.own.listeners.remove(&number).is_some() {
             self.announce(|advertised, own| advertised.unlisten(number, own));
         }

@@ -2,9 +2,9 @@
 //! connecting.
 //!
 //! ```text
-//!  dialled   connecting, HELLO ------> HELLO_ANSWER came, HELLO_PROOF said --> open
-//!  accepted  HELLO came, HELLO_ANSWER said --> HELLO_PROOF came -------------> open
-//!  refused   GOAWAY said, what comes is thrown away, until the other end closes --> gone
+//!  dialled   connecting, HELLO ------> HELLO_ANSWER received, HELLO_PROOF sent --> open
+//!  accepted  HELLO received, HELLO_ANSWER sent --> HELLO_PROOF received ---------> open
+//!  refused   GOAWAY sent, input is discarded until the other end closes ---------> closed
 //! ```
 
 use super::settings::PerClass;

@@ -11,7 +11,7 @@ pub use crate::announcement::Announcement;
 use crate::prefix::{ip, is_unicast};
 use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_wire::Listen;
-use netchannel_wire::announce::Heard as Serials;
+use netchannel_wire::announce::ReceivedSerials;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The limit of a peer's listeners on one port: as many as a host has that gives each processor one. A look-up of a
@@ -50,7 +50,7 @@ pub struct LeftOut {
 /// The announcements of one start of a peer.
 #[derive(Debug, Default)]
 pub struct Learned {
-    serials: Serials,
+    serials: ReceivedSerials,
     listeners: BTreeMap<u32, KnownListener>,
     ports: BTreeMap<u16, BTreeSet<u32>>,
     addresses: Vec<Address>,

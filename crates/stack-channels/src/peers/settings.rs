@@ -1,4 +1,4 @@
-//! What the daemon is told about its peers. Plain values: who fills them has checked them.
+//! The settings of the peers, as plain values that were checked before.
 
 use crate::prefix::Prefix;
 pub use netchannel_configuration::{Bounds, PerClass, Times};
@@ -7,15 +7,15 @@ use netchannel_wire::Key;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Everything about peers.
+/// All settings of the peers.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Where other hosts may dial; may be empty.
+    /// The addresses at which other hosts may dial; may be empty.
     pub listen: Vec<SocketAddr>,
-    /// The others. Names are each of one peer only.
+    /// The peers. Each name belongs to one peer only.
     pub peers: Vec<PeerSettings>,
-    /// How channels use their transport. The source address and the time without an answer are chosen
-    /// here, see [`Settings::source`] and [`Times::silence`].
+    /// How channels use their transport. The source address and the time-out of unanswered bytes are set here, see
+    /// [`Settings::source`] and [`Times::silence`].
     pub options: PerClass<driver::Options>,
     /// Times.
     pub times: Times,
@@ -23,33 +23,34 @@ pub struct Settings {
     pub limits: PeerLimits,
 }
 
-/// One other host.
+/// The settings of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerSettings {
     /// Its name, in logs and answers.
     pub name: String,
-    /// Where it is dialled, in this order; may be empty, then it dials. What comes in from one of these
-    /// addresses, whatever its port, is this peer's.
+    /// The addresses at which it is dialled, in this order; may be empty, then the peer dials. A channel that comes
+    /// from one of these addresses, with any port, belongs to this peer.
     pub addresses: Vec<SocketAddr>,
-    /// Addresses at which it may announce listeners. What comes in from one of them, and from no peer's
-    /// `addresses`, is this peer's too.
+    /// The addresses at which it may announce listeners. A channel that comes from one of them, and from no peer's
+    /// `addresses`, belongs to this peer too.
     pub prefixes: Vec<Prefix>,
-    /// The key that both hosts have. Another `Arc` is another key: channels are made anew.
+    /// The common key of both hosts. Another `Arc` counts as another key: channels are made again.
     pub key: Arc<Key>,
-    /// How many channels there are to be.
+    /// The number of channels.
     pub channels: PerClass<Bounds>,
 }
 
-/// What peers and strangers may take of this host. Those that HELLO tells hold for the daemon's life.
+/// The limits of peers and strangers on this host. Limits that HELLO announces are fixed for the daemon's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerLimits {
-    /// Most payload bytes of a DATA frame that this host takes.
+    /// The largest payload of a DATA frame that this host accepts.
     pub payload: u32,
     /// Virtual sockets with one peer.
     pub sockets: u32,
-    /// Listeners that one peer may announce, and be told of; also its entries in the directory.
+    /// Listeners that one peer may announce, and that are announced to it; also the limit of its entries in the
+    /// directory.
     pub listeners: usize,
-    /// Channels that came in and whose handshake is not complete.
+    /// Incoming channels whose handshake is not complete.
     pub half_open: usize,
 }
 
@@ -65,8 +66,8 @@ impl Default for PeerLimits {
 }
 
 impl Settings {
-    /// The address from which a peer at `to` is dialled, so that it finds this host by it: the only one
-    /// of that family that is listened at, if that can reach it.
+    /// The address from which a peer at `to` is dialled, by which the peer recognizes this host: the only listening
+    /// address of that family, if `to` can be reached from it.
     #[must_use]
     pub fn source(&self, to: IpAddr) -> Option<IpAddr> {
         let family = |one: &&IpAddr| one.is_ipv4() == to.is_ipv4();
@@ -81,7 +82,7 @@ impl Settings {
 }
 
 impl PeerSettings {
-    /// Whether it is dialled at this address, whatever the port.
+    /// Whether the peer is dialled at this address, with any port.
     #[must_use]
     pub fn is_at(&self, source: IpAddr) -> bool {
         let source = source.to_canonical();
@@ -89,7 +90,7 @@ impl PeerSettings {
         addresses.any(|address| address.ip().to_canonical() == source)
     }
 
-    /// Whether listeners at this address may be this peer's.
+    /// Whether listeners at this address may belong to this peer.
     #[must_use]
     pub fn may_announce(&self, address: IpAddr) -> bool {
         self.prefixes.iter().any(|prefix| prefix.contains(address))

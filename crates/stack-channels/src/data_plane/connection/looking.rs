@@ -52,7 +52,7 @@ impl State {
     }
 
     /// Bytes that the program held back may be released by now: any frame of the peer releases them.
-    pub fn look_at_held(&mut self, now: u64) {
+    pub fn check_held_bytes(&mut self, now: u64) {
         if self.held_until != NEVER
             && self
                 .lane
@@ -74,7 +74,7 @@ impl State {
     }
 
     /// Reads how far the program has read.
-    pub fn look_at_reading(&mut self, now: u64) {
+    pub fn check_read_position(&mut self, now: u64) {
         let Some(lane) = &mut self.lane else { return };
         let read = lane.limit().map(|_| lane.read_by_program());
         if read.is_ok_and(|read| self.socket.on_read(read, now).is_ok()) {
@@ -89,7 +89,7 @@ impl State {
         let unread = |lane: &Lane| lane.published() - lane.read_by_program();
         if unread(lane) > lane.capacity() / 2 {
             lane.request_space_news();
-            self.look_at_reading(now);
+            self.check_read_position(now);
         }
     }
 

@@ -52,13 +52,13 @@ fn listeners_come_and_go() {
             ("10.2.0.2:83", 10),
         ],
     );
-    b.peers.on_listener_gone(7);
-    b.peers.on_listener_gone(9);
-    b.peers.on_listener_gone(10);
+    b.peers.on_listener_removed(7);
+    b.peers.on_listener_removed(9);
+    b.peers.on_listener_removed(10);
     shows(&mut a, &mut b, &[("10.2.0.1:81", 8)]);
     b.peers.on_addresses(&[]);
     b.listen(11, Address::v4([0; 4], 84));
-    b.peers.on_listener_gone(8);
+    b.peers.on_listener_removed(8);
     shows(&mut a, &mut b, &[]);
     b.peers.on_addresses(&[Address::v4([10, 2, 0, 9], 0)]);
     shows(&mut a, &mut b, &[("10.2.0.9:84", 11)]);
@@ -78,7 +78,7 @@ fn wildcards_are_scored_as_the_kernel_does() {
     rows.extend(group);
     shows(&mut a, &mut b, &rows);
     // What stood before it is gone: the wildcard takes its place.
-    b.peers.on_listener_gone(2);
+    b.peers.on_listener_removed(2);
     let mut rows = vec![("10.2.0.1:80", 1), ("10.2.0.2:80", 1)];
     rows.extend(group);
     shows(&mut a, &mut b, &rows);
@@ -130,7 +130,7 @@ fn more_than_there_is_room_for_is_left_out() {
     );
     assert!(view.peers[0].left_out.beyond > 0);
     // One that was not told takes the place of one that is gone.
-    b.peers.on_listener_gone(1);
+    b.peers.on_listener_removed(1);
     until(&mut [&mut b, &mut a], "another one is told", |hosts| {
         hosts[1].shown.rows.len() == most
             && !hosts[1]
@@ -141,7 +141,7 @@ fn more_than_there_is_room_for_is_left_out() {
     });
     // A full directory is no reason to fall over.
     a.shown.most = Some(most);
-    b.peers.on_listener_gone(2);
+    b.peers.on_listener_removed(2);
     wait(&mut [&mut a, &mut b], Duration::from_millis(20));
     assert!(a.shown.rows.len() <= most);
 }
@@ -173,7 +173,7 @@ fn announcements_survive_the_loss_of_their_channel() {
     for working in &mut b.working {
         working.break_transport();
     }
-    b.peers.on_listener_gone(7);
+    b.peers.on_listener_removed(7);
     b.listen(8, Address::v4([10, 2, 0, 1], 81));
     come_up(&mut a, &mut b);
     shows(&mut a, &mut b, &[("10.2.0.1:81", 8)]);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::board::{Board, END};
 use super::filling;
 use super::form::Kind;
-use super::look::{Looker, result_text};
+use super::look::{ReturnedCall, result_text};
 use super::memory::{Memory, fill, first};
 use super::prepare::Maker;
 use super::program::{MOST_ACTORS, Program, Step};
@@ -114,22 +114,22 @@ impl Actor {
         };
         let prepared = maker.call(step);
         let (result, errno) = call(step, &prepared.words);
-        let looker = Looker {
+        let returned = ReturnedCall {
             board: self.board,
             actor: self.index,
             step,
             result,
         };
         let mut text = match fcntl_command(step) {
-            Some(libc::F_GETOWN) => looker.person(i32::try_from(result).unwrap_or(-1)),
+            Some(libc::F_GETOWN) => returned.person(i32::try_from(result).unwrap_or(-1)),
             _ => result_text(result, errno),
         };
         let makes = fcntl_command(step)
             .is_none_or(|command| [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC].contains(&command));
         if step.form.makes && makes {
-            looker.keep(step.number, i32::try_from(result).unwrap_or(-1));
+            returned.keep(step.number, i32::try_from(result).unwrap_or(-1));
         }
-        text.push_str(&looker.answers(&prepared));
+        text.push_str(&returned.answers(&prepared));
         text
     }
 

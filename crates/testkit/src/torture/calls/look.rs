@@ -14,8 +14,8 @@ use super::prepare::{Answer, Prepared, left};
 use super::program::{SECOND, Step};
 use super::words::Shape;
 
-/// What there is to be said of a call that returned.
-pub struct Looker<'a> {
+/// A call that has returned, for its answers.
+pub struct ReturnedCall<'a> {
     pub board: Board,
     pub actor: usize,
     pub step: &'a Step,
@@ -31,7 +31,7 @@ pub fn result_text(result: isize, errno: i32) -> String {
     }
 }
 
-impl Looker<'_> {
+impl ReturnedCall<'_> {
     /// All answers, each with a space before it.
     pub fn answers(&self, prepared: &Prepared) -> String {
         let mut text = String::new();

@@ -184,6 +184,6 @@ fn network() -> Result<Hosts, Error> {
     gain_rights()?;
     let hosts = Hosts::make_with(Cores::Shared)?;
     hosts.acknowledge_at_once()?;
-    hosts.lead_nowhere()?;
+    hosts.blackhole_other_addresses()?;
     Ok(hosts)
 }

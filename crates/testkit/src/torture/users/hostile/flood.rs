@@ -12,21 +12,21 @@ use netchannel_testkit::support::Random;
 
 use super::super::board::Counter;
 use super::super::memory;
-use super::loot::Loot;
+use super::hostile_program::HostileProgram;
 use super::packet::{self, Attach, dial};
 use super::{Stage, control_socket};
 
 /// States of connections that nobody will fetch.
 pub fn deposits(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
-        let Some(mut loot) = stage.attach() else {
+        let Some(mut attached) = stage.attach() else {
             continue;
         };
-        if loot.connect(random).is_none() {
+        if attached.connect(random).is_none() {
             thread::sleep(Duration::from_millis(20));
             continue;
         }
-        let Some(link) = loot.links.last() else {
+        let Some(link) = attached.links.last() else {
             continue;
         };
         let (number, file) = (link.number, link.descriptors[0].as_raw_fd());
@@ -37,11 +37,11 @@ pub fn deposits(stage: &Stage, random: &mut Random) {
                 count % 64,
                 0,
                 1,
-                loot.region,
+                attached.region,
                 count % 64,
             ];
             stage.board.count(Counter::Requests, 1);
-            let told = loot.attach.ask(Operation::Deposit, &words, &[file]);
+            let told = attached.attach.ask(Operation::Deposit, &words, &[file]);
             if told.is_none() || !stage.goes_on() {
                 break;
             }
@@ -51,11 +51,11 @@ pub fn deposits(stage: &Stage, random: &mut Random) {
 
 /// All ports there are.
 pub fn ports(stage: &Stage, random: &mut Random) {
-    let mut programs: Vec<Loot> = Vec::new();
+    let mut programs: Vec<HostileProgram> = Vec::new();
     while stage.goes_on() {
         programs.extend(stage.attach());
-        for loot in &mut programs {
-            while stage.goes_on() && loot.reserve([256, 4096, 65_535, 1][random.below(4)]) {}
+        for attached in &mut programs {
+            while stage.goes_on() && attached.reserve([256, 4096, 65_535, 1][random.below(4)]) {}
         }
         if programs.len() > 64 {
             programs.clear();
@@ -116,11 +116,11 @@ pub fn holes(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let mut programs = Vec::new();
         while stage.goes_on() && programs.len() < 200 {
-            let Some(loot) = stage.attach() else {
+            let Some(attached) = stage.attach() else {
                 break;
             };
-            claim_everything(&loot);
-            programs.push(loot);
+            claim_everything(&attached);
+            programs.push(attached);
         }
         for _ in 0..random.between(1, 5) {
             for question in ["\"sockets\"\n", "\"status\"\n"] {
@@ -133,14 +133,14 @@ pub fn holes(stage: &Stage, random: &mut Random) {
 }
 
 /// All entries of a region are said to be in use.
-fn claim_everything(loot: &Loot) {
+fn claim_everything(attached: &HostileProgram) {
     let entries = 65_536;
-    if let Some(words) = memory::map(loot.memory.as_raw_fd(), 4096, true) {
+    if let Some(words) = memory::map(attached.memory.as_raw_fd(), 4096, true) {
         // Entries in the lower half, what was ever used in the upper.
         words[2].store(entries | entries << 32, Ordering::Relaxed);
         words[7].store(u64::MAX, Ordering::Relaxed);
         memory::unmap(words);
-        loot.board.count(Counter::Words, 2);
+        attached.board.count(Counter::Words, 2);
     }
 }
 
@@ -163,36 +163,36 @@ fn read_answer(control: &std::path::Path, question: &str, random: &mut Random) {
 /// Listeners, more than fit.
 pub fn listeners(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
-        let Some(mut loot) = stage.attach() else {
+        let Some(mut attached) = stage.attach() else {
             continue;
         };
         for _ in 0..3000 {
-            if !stage.goes_on() || !loot.squat(random) && random.once_in(200) {
+            if !stage.goes_on() || !attached.squat(random) && random.once_in(200) {
                 break;
             }
         }
-        loot.serve(random);
+        attached.serve(random);
     }
 }
 
 /// Requests whose answers are not read, with as many descriptors as can be sent.
 pub fn unread(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
-        let Some(mut loot) = stage.attach() else {
+        let Some(mut attached) = stage.attach() else {
             continue;
         };
-        let one = loot.memory.as_raw_fd();
+        let one = attached.memory.as_raw_fd();
         let operations = [Operation::Ports, Operation::Connect, Operation::Listen];
         let operation = operations[random.below(3)];
         let many = vec![one; packet::MOST];
         for _ in 0..random.between(10, 4000) {
             let mut words = [0; 14];
-            words[0] = loot
+            words[0] = attached
                 .honest(random)
                 .map_or(1, |(number, _)| u64::from(number));
             let beside = if random.once_in(50) { &many[..] } else { &[] };
             stage.board.count(Counter::Requests, 1);
-            if !loot.attach.tell(operation as u32, words, beside) {
+            if !attached.attach.tell(operation as u32, words, beside) {
                 break;
             }
         }

@@ -1,9 +1,9 @@
 //! A program of the hostile user: system calls only, no library. Each runs one part for a while; what it does is drawn from its seed.
 
 mod flood;
+mod hostile_program;
 mod kinds;
 mod link;
-mod loot;
 mod packet;
 
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ use netchannel_testkit::support::Random;
 
 use super::board::{Board, Counter, FIRST_PORT, PORTS};
 use crate::Options;
-use loot::Loot;
+use hostile_program::HostileProgram;
 use packet::{Attach, MOST};
 
 /// Where a hostile program finds the daemon.
@@ -62,13 +62,13 @@ impl Stage {
         Instant::now() < self.end && !self.board.is_ending()
     }
 
-    fn attach(&self) -> Option<Loot> {
-        let loot = Loot::attach(self.board, &self.socket);
-        if loot.is_none() {
+    fn attach(&self) -> Option<HostileProgram> {
+        let attached = HostileProgram::attach(self.board, &self.socket);
+        if attached.is_none() {
             // The daemon may be away, or this user have too much.
             thread::sleep(Duration::from_millis(20));
         }
-        loot
+        attached
     }
 }
 
@@ -94,34 +94,34 @@ pub fn run(options: &Options) {
 /// Any request, with any words and descriptors, between valid ones.
 fn requests(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
-        let Some(mut loot) = stage.attach() else {
+        let Some(mut attached) = stage.attach() else {
             continue;
         };
         for _ in 0..random.between(1, 60) {
             match random.below(12) {
-                0 => drop(loot.squat(random)),
-                1 => drop(loot.connect(random)),
-                2 => drop(loot.reserve(random.between(1, 300) as u64)),
-                3 => loot.serve(random),
-                4 => lie_about_region(&loot, random),
-                _ => request(&mut loot, random),
+                0 => drop(attached.squat(random)),
+                1 => drop(attached.connect(random)),
+                2 => drop(attached.reserve(random.between(1, 300) as u64)),
+                3 => attached.serve(random),
+                4 => lie_about_region(&attached, random),
+                _ => request(&mut attached, random),
             }
         }
         if random.once_in(3) {
-            loot.links.iter().for_each(|link| link.lie(random, 200));
+            attached.links.iter().for_each(|link| link.lie(random, 200));
         }
     }
 }
 
 /// One message of any kind.
-fn request(loot: &mut Loot, random: &mut Random) {
+fn request(attached: &mut HostileProgram, random: &mut Random) {
     let operation = match random.below(10) {
         0 => u32::from_le_bytes([random.number().to_le_bytes()[0], 0, 0, 0]),
         _ => u32::try_from(random.between(1, 11)).unwrap_or(1),
     };
     let mut words = [0; 14];
     for word in &mut words[..random.between(0, 14)] {
-        *word = loot.word(random);
+        *word = attached.word(random);
     }
     let wanted = match Operation::from_word(operation) {
         Some(Operation::Attach | Operation::Listen | Operation::Ports) => random.below(2),
@@ -144,47 +144,47 @@ fn request(loot: &mut Loot, random: &mut Random) {
     }
     if operation == Operation::Ports as u32 && count == 0 && words[0] != 0 {
         // What is granted has to be known to those who judge.
-        loot.reserve(words[0]);
+        attached.reserve(words[0]);
         return;
     }
     let mut made = Vec::new();
-    let one = loot.descriptor(random, &mut made);
+    let one = attached.descriptor(random, &mut made);
     let descriptors: Vec<RawFd> = (0..count)
         .map(|index| {
             if index < 4 {
-                loot.descriptor(random, &mut made)
+                attached.descriptor(random, &mut made)
             } else {
                 one
             }
         })
         .collect();
-    loot.board.count(Counter::Requests, 1);
+    attached.board.count(Counter::Requests, 1);
     let times = if random.once_in(10) { 3 } else { 1 };
     for _ in 0..times {
-        if !loot.attach.tell(operation, words, &descriptors) {
+        if !attached.attach.tell(operation, words, &descriptors) {
             return;
         }
     }
     if random.once_in(12) {
         // What is no message at all.
         let bytes = vec![0xa5; random.below(2 * MESSAGE_BYTES) + 1];
-        let _ = packet::send(loot.attach.socket.as_raw_fd(), &bytes, &descriptors);
+        let _ = packet::send(attached.attach.socket.as_raw_fd(), &bytes, &descriptors);
     }
     if random.once_in(20) {
         thread::sleep(Duration::from_millis(random.below(200) as u64));
     }
     if !random.once_in(4) {
-        let _ = packet::receive(loot.attach.socket.as_raw_fd(), 5);
+        let _ = packet::receive(attached.attach.socket.as_raw_fd(), 5);
     }
 }
 
 /// Words of its own region that are not true, for who looks.
-fn lie_about_region(loot: &Loot, random: &mut Random) {
+fn lie_about_region(attached: &HostileProgram, random: &mut Random) {
     let size = netchannel_abi::program::size(65_536);
-    let Some(words) = super::memory::map(loot.memory.as_raw_fd(), size, true) else {
+    let Some(words) = super::memory::map(attached.memory.as_raw_fd(), size, true) else {
         return;
     };
-    let values: Vec<u64> = (0..32).map(|_| loot.word(random)).collect();
+    let values: Vec<u64> = (0..32).map(|_| attached.word(random)).collect();
     let count = random.between(1, 2000);
     for _ in 0..count {
         let index = match random.below(3) {
@@ -194,25 +194,25 @@ fn lie_about_region(loot: &Loot, random: &mut Random) {
         let value = values[random.below(values.len())];
         words[index].store(value, std::sync::atomic::Ordering::Relaxed);
     }
-    loot.board.count(Counter::Words, count as u64);
+    attached.board.count(Counter::Words, count as u64);
     super::memory::unmap(words);
 }
 
 /// Listens where the honest do, closes the kernel's socket, and keeps what the daemon gave for it.
 fn squat(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
-        let Some(mut loot) = stage.attach() else {
+        let Some(mut attached) = stage.attach() else {
             continue;
         };
         let start = Instant::now();
         let life = Duration::from_millis(random.between(300, 4000) as u64);
         while stage.goes_on() && start.elapsed() < life {
-            if loot.listeners.len() < 12 {
-                loot.squat(random);
+            if attached.listeners.len() < 12 {
+                attached.squat(random);
             }
-            loot.serve(random);
-            if loot.links.len() > 64 {
-                loot.links.clear();
+            attached.serve(random);
+            if attached.links.len() > 64 {
+                attached.links.clear();
             }
             thread::sleep(Duration::from_millis(2));
         }
@@ -222,18 +222,18 @@ fn squat(stage: &Stage, random: &mut Random) {
 /// Connects to the honest as if from anywhere, and writes anything into what they share.
 fn lies(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
-        let Some(mut loot) = stage.attach() else {
+        let Some(mut attached) = stage.attach() else {
             continue;
         };
-        loot.reserve(16);
+        attached.reserve(16);
         for _ in 0..random.between(1, 6) {
-            let Some((listener, to)) = loot.connect(random) else {
+            let Some((listener, to)) = attached.connect(random) else {
                 thread::sleep(Duration::from_millis(5));
                 continue;
             };
             for _ in 0..random.between(1, 12) {
-                let from = loot.address(random);
-                if let Some(link) = loot.links.last_mut() {
+                let from = attached.address(random);
+                if let Some(link) = attached.links.last_mut() {
                     link.announce(listener, from, to, random);
                     stage.board.count(Counter::Announced, 1);
                 }
@@ -245,7 +245,10 @@ fn lies(stage: &Stage, random: &mut Random) {
             for _ in 0..random.between(0, 20) {
                 let count = random.between(1, 300);
                 stage.board.count(Counter::Words, count as u64);
-                loot.links.iter().for_each(|link| link.lie(random, count));
+                attached
+                    .links
+                    .iter()
+                    .for_each(|link| link.lie(random, count));
                 thread::sleep(Duration::from_micros(random.below(500) as u64));
             }
         }
@@ -259,7 +262,7 @@ fn former_root(stage: &Stage, random: &mut Random) {
     let Some(user) = becomes.and_then(|user| user.parse::<libc::uid_t>().ok()) else {
         return;
     };
-    let mut programs: Vec<Loot> = (0..8).filter_map(|_| stage.attach()).collect();
+    let mut programs: Vec<HostileProgram> = (0..8).filter_map(|_| stage.attach()).collect();
     // SAFETY: takes integers.
     unsafe {
         libc::setgroups(0, std::ptr::null());
@@ -269,21 +272,21 @@ fn former_root(stage: &Stage, random: &mut Random) {
         }
     }
     while stage.goes_on() && !programs.is_empty() {
-        for loot in &mut programs {
+        for attached in &mut programs {
             let index = random.below(PORTS);
             let port = FIRST_PORT + u16::try_from(index).unwrap_or(0);
             let host = [[127, 0, 0, 1], [0; 4]][random.below(2)];
             if random.once_in(2) {
                 // Nobody has such a cookie.
                 let cookie = 1 << 50 | random.below(1 << 20) as u64;
-                loot.announce(Address::v4(host, port), cookie, &[], random);
+                attached.announce(Address::v4(host, port), cookie, &[], random);
             } else {
                 // Somebody has.
-                let cookie = loot.cookie.saturating_sub(random.below(400) as u64);
-                loot.announce(Address::v4(host, port), cookie, &[], random);
+                let cookie = attached.cookie.saturating_sub(random.below(400) as u64);
+                attached.announce(Address::v4(host, port), cookie, &[], random);
             }
-            loot.serve(random);
-            request(loot, random);
+            attached.serve(random);
+            request(attached, random);
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -292,7 +295,7 @@ fn former_root(stage: &Stage, random: &mut Random) {
 /// A pair of sockets of which the daemon is given both ends, with something in it.
 fn both_ends(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
-        let Some(mut loot) = stage.attach() else {
+        let Some(mut attached) = stage.attach() else {
             continue;
         };
         for _ in 0..random.between(1, 4) {
@@ -307,12 +310,16 @@ fn both_ends(stage: &Stage, random: &mut Random) {
                 random.between(2, 10)
             };
             let mut words = [0; 14];
-            words[0] = loot.word(random);
+            words[0] = attached.word(random);
             through.tell(u32::try_from(operation).unwrap_or(1), words, &[]);
             let ends = [through.socket.as_raw_fd(), other.as_raw_fd()];
             for end in ends {
-                loot.board.count(Counter::Requests, 1);
-                if loot.attach.ask(Operation::Adopt, &[0], &[end]).is_none() {
+                attached.board.count(Counter::Requests, 1);
+                if attached
+                    .attach
+                    .ask(Operation::Adopt, &[0], &[end])
+                    .is_none()
+                {
                     break;
                 }
             }
@@ -336,19 +343,19 @@ fn both_ends(stage: &Stage, random: &mut Random) {
 /// Hands memory that it made to the servers of others, as a connection that another holder did not accept.
 fn handing_on(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
-        let Some(mut loot) = stage.attach() else {
+        let Some(mut attached) = stage.attach() else {
             continue;
         };
-        loot.connect(random);
+        attached.connect(random);
         for _ in 0..20 {
-            let Some((listener, _)) = loot.honest(random) else {
+            let Some((listener, _)) = attached.honest(random) else {
                 break;
             };
             let link = match random.below(3) {
                 0 => random.number() & 0xff_ffff_ffff,
-                _ => loot.links.last().map_or(1, |link| link.number),
+                _ => attached.links.last().map_or(1, |link| link.number),
             };
-            let own = loot
+            let own = attached
                 .links
                 .last()
                 .map(|link| link.descriptors[0].as_raw_fd());
@@ -362,7 +369,11 @@ fn handing_on(stage: &Stage, random: &mut Random) {
                 let ends = [memory, channel.0.as_raw_fd(), anchor.0.as_raw_fd()];
                 let words = [link, u64::from(listener), random.below(64) as u64, 0];
                 stage.board.count(Counter::Requests, 1);
-                if loot.attach.ask(Operation::Reoffer, &words, &ends).is_none() {
+                if attached
+                    .attach
+                    .ask(Operation::Reoffer, &words, &ends)
+                    .is_none()
+                {
                     break;
                 }
                 let _ = packet::send(anchor.1.as_raw_fd(), &[7; 32], &[]);

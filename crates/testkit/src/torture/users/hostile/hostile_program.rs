@@ -21,7 +21,7 @@ use super::packet::Attach;
 const SO_COOKIE: libc::c_int = 57;
 
 /// A program of the hostile user that is attached.
-pub struct Loot {
+pub struct HostileProgram {
     /// What all processes of the run know.
     pub board: Board,
     /// Its attach socket.
@@ -42,13 +42,13 @@ pub struct Loot {
     pub cookie: u64,
 }
 
-impl Drop for Loot {
+impl Drop for HostileProgram {
     fn drop(&mut self) {
         memory::unmap(self.directory);
     }
 }
 
-impl Loot {
+impl HostileProgram {
     /// Attaches as a program does.
     pub fn attach(board: Board, path: &Path) -> Option<Self> {
         let mut attach = Attach::dial(path)?;
