@@ -259,7 +259,7 @@ unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Res
         let put =
             unsafe { user::copy_bytes(base.add(length), vector.iov_base.cast(), vector.iov_len) };
         if let Err(fault) = put {
-            // An error of the connection goes first.
+            // An error of the connection takes precedence.
             // SAFETY: nothing is copied.
             unsafe { send_without_signal(lane, &[], flags)? };
             return Err(fault);

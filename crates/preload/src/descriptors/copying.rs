@@ -8,7 +8,7 @@
 //!          POOL (shm::split): helpers and the caller copy, the caller publishes
 //! ```
 //!
-//! Small transfers never get here. The policy stands in the directory; `netchannel run --copy-workers` sets the number
+//! Small transfers never get here. The policy is in the directory; `netchannel run --copy-workers` sets the number
 //! of workers regardless of the policy.
 
 use core::ffi::CStr;

@@ -122,7 +122,7 @@ unsafe fn send_message(
         if message.msg_controllen > 0
             && let Err(error) = rights::check(&message)
         {
-            // An error of the connection goes before an invalid control message, but not before a bad address.
+            // An error of the connection precedes that of an invalid control message, but not that of a bad address.
             if error == libc::EINVAL {
                 transfer::send(lane, &[], flags)?;
             }

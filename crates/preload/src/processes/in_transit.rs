@@ -1,5 +1,5 @@
 //! Records of sockets that are being passed to other processes, which the sender keeps in addition to the daemon's
-//! deposit: for receivers that find that daemon gone.
+//! deposit: for receivers that find that the daemon has ended.
 //!
 //! ```text
 //!  sender:    a record: cookie of the anchor, words of a Lookup, numbers of two memfds --> a file, open while the

@@ -248,8 +248,8 @@ fn has_other_holders(fd: i32) -> bool {
 
 /// Whether all bytes that were written to a local socket were read at its other end.
 fn was_all_read(fd: i32) -> Result<bool, i32> {
-    /// The kernel reports a message as read before the last bytes of its accounting are gone; no message counts for so
-    /// little.
+    /// The kernel reports a message as read before the last bytes of its accounting are released; no message counts for
+    /// so little.
     const SMALLEST_CHARGE: c_int = 64;
     let mut left: c_int = 0;
     let words = [
@@ -344,7 +344,7 @@ impl HalfFlow {
         Ok(())
     }
 
-    /// Ends the direction: its program has gone, and other processes have the bytes.
+    /// Ends the direction: its program has ended, and other processes have the bytes.
     fn discard(&mut self) {
         (self.start, self.end) = (0, 0);
         self.lent = None;

@@ -31,19 +31,19 @@ fn bytes_arrive_in_order() {
             head: AtomicU64::new(START),
             ring: core::array::from_fn(|_| AtomicU8::new(0)),
         });
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let writer = thread::spawn(move || {
             let mut tail = START;
             let mut next = 1;
             for _ in 0..2 {
-                let head = theirs.head.load(Ordering::Acquire);
+                let head = peer.head.load(Ordering::Acquire);
                 let room = writable(tail, head, SIZE).unwrap();
                 each(tail, room, |at| {
-                    theirs.ring[at].store(next, Ordering::Relaxed);
+                    peer.ring[at].store(next, Ordering::Relaxed);
                     next += 1;
                 });
                 tail = tail.wrapping_add(room);
-                theirs.tail.store(tail, Ordering::Release);
+                peer.tail.store(tail, Ordering::Release);
             }
             next
         });

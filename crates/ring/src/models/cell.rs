@@ -86,8 +86,8 @@ fn two_peers_mark_two_slots() {
     super::bounded(3, || {
         let shared = Shared::new();
         let peers = [0, 1].map(|slot| {
-            let theirs = Arc::clone(&shared);
-            thread::spawn(move || theirs.publish(slot, 1))
+            let peer = Arc::clone(&shared);
+            thread::spawn(move || peer.publish(slot, 1))
         });
         let mut seen = [0; 2];
         let asleep = shared.serve(1, &mut seen);
@@ -102,11 +102,11 @@ fn two_peers_mark_two_slots() {
 fn a_bit_that_is_already_set_is_enough() {
     loom::model(|| {
         let shared = Shared::new();
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let peer = thread::spawn(move || {
-            let first = theirs.publish(0, 1);
-            theirs.step();
-            first + theirs.publish(0, 2)
+            let first = peer.publish(0, 1);
+            peer.step();
+            first + peer.publish(0, 2)
         });
         let mut seen = [0; 2];
         let asleep = shared.serve(1, &mut seen);
@@ -121,13 +121,13 @@ fn two_peers_mark_one_slot() {
     super::bounded(3, || {
         let shared = Shared::new();
         let peers = [1, 1].map(|_| {
-            let theirs = Arc::clone(&shared);
+            let peer = Arc::clone(&shared);
             thread::spawn(move || {
-                let (index, waiter) = &theirs.sockets[0];
+                let (index, waiter) = &peer.sockets[0];
                 index.fetch_add(1, Ordering::Release);
                 announce_data(waiter);
-                theirs.step();
-                u32::from(mark(&theirs.asleep, &theirs.summary, &theirs.ready, 0))
+                peer.step();
+                u32::from(mark(&peer.asleep, &peer.summary, &peer.ready, 0))
             })
         });
         let mut seen = [0; 2];
@@ -143,14 +143,14 @@ fn two_peers_mark_one_slot() {
 fn a_token_that_is_held_back_is_still_due() {
     super::bounded(3, || {
         let shared = Shared::new();
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let peer = thread::spawn(move || {
             let mut tokens = 0;
             for slot in 0..2 {
-                if theirs.publish(slot, 1) > 0 {
-                    let left = may_skip_token(&theirs.summary);
-                    theirs.step();
-                    tokens += u32::from(!left || any_marked(&theirs.summary));
+                if peer.publish(slot, 1) > 0 {
+                    let left = may_skip_token(&peer.summary);
+                    peer.step();
+                    tokens += u32::from(!left || any_marked(&peer.summary));
                 }
             }
             tokens

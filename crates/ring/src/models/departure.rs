@@ -26,14 +26,14 @@ fn what_is_pushed_is_taken_or_known_not_to_be() {
             departure: AtomicU32::new(departure::STAYS),
             elements: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
         });
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let pusher = thread::spawn(move || {
             let mut producer = Producer::at(START);
             let item = [Nqe::default()];
-            let pushed = producer.push(&theirs.tail, &theirs.head, &theirs.elements, &item);
+            let pushed = producer.push(&peer.tail, &peer.head, &peer.elements, &item);
             assert_eq!(pushed, Ok(1));
             fence(Ordering::SeqCst);
-            departure::fate(&theirs.departure, &theirs.head, producer.position())
+            departure::fate(&peer.departure, &peer.head, producer.position())
         });
         let mut consumer = Consumer::at(START);
         let mut taken = 0;

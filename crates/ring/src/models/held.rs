@@ -40,10 +40,10 @@ impl Shared {
 fn nothing_is_seen_that_is_held_back() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let sender = thread::spawn(move || {
-            theirs.hold(0, 1, 1);
-            theirs.tail.store(2, Ordering::Release);
+            peer.hold(0, 1, 1);
+            peer.tail.store(2, Ordering::Release);
         });
         assert_eq!(shared.look().0, 0);
         sender.join().unwrap();
@@ -57,11 +57,11 @@ fn nothing_is_seen_that_is_held_back() {
 fn what_was_let_go_stays_seen() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let sender = thread::spawn(move || {
-            theirs.hold(0, 1, 2);
-            held::release(&theirs.held);
-            theirs.hold(2, 2, 3);
+            peer.hold(0, 1, 2);
+            held::release(&peer.held);
+            peer.hold(2, 2, 3);
         });
         let mut last = 0;
         for _ in 0..2 {
@@ -80,13 +80,13 @@ fn what_was_let_go_stays_seen() {
 fn who_sleeps_knows_of_the_time_or_is_woken() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let sender = thread::spawn(move || {
-            theirs.hold(0, 1, 1);
-            let first = theirs.announce();
-            theirs.tail.store(2, Ordering::Release);
-            held::release(&theirs.held);
-            (first, theirs.announce())
+            peer.hold(0, 1, 1);
+            let first = peer.announce();
+            peer.tail.store(2, Ordering::Release);
+            held::release(&peer.held);
+            (first, peer.announce())
         });
         arm(&shared.word, DATA);
         let (seen, bounded) = shared.look();

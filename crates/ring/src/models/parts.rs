@@ -56,10 +56,10 @@ impl Shared {
 fn every_part_is_of_the_transfer_that_it_was_claimed_for() {
     super::bounded(3, || {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let for_helper = Arc::clone(&shared);
         let helper = thread::spawn(move || {
-            theirs.help();
-            theirs.help();
+            for_helper.help();
+            for_helper.help();
         });
         shared.transfer(10, 1);
         shared.transfer(20, 0);
@@ -72,7 +72,7 @@ fn every_part_is_of_the_transfer_that_it_was_claimed_for() {
 fn two_helpers_share_what_the_owner_leaves() {
     super::bounded(2, || {
         let shared = Arc::new(Shared::default());
-        let help = |theirs: Arc<Shared>| thread::spawn(move || theirs.help());
+        let help = |for_helper: Arc<Shared>| thread::spawn(move || for_helper.help());
         let helpers = [help(Arc::clone(&shared)), help(Arc::clone(&shared))];
         shared.transfer(10, 0);
         for helper in helpers {
@@ -88,11 +88,11 @@ fn an_owner_that_sleeps_is_woken() {
         let shared = Arc::new(Shared::default());
         shared.parts.open(0, 1);
         assert_eq!(shared.parts.claim(), Some(0));
-        let theirs = Arc::clone(&shared);
-        let helper = thread::spawn(move || theirs.parts.finish(0));
+        let for_helper = Arc::clone(&shared);
+        let helper = thread::spawn(move || for_helper.parts.finish(0));
         shared.parts.announce_sleep();
-        let there = shared.parts.done() == 1;
+        let is_done = shared.parts.done() == 1;
         let woken = helper.join().unwrap();
-        assert!(there || woken);
+        assert!(is_done || woken);
     });
 }

@@ -38,14 +38,14 @@ fn elements_arrive_whole_and_in_order() {
             head: AtomicU64::new(START),
             elements: [element(), element()],
         });
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let pusher = thread::spawn(move || {
             let mut producer = Producer::at(START);
             let items = [item(1), item(2), item(3)];
             let mut done = 0;
             for _ in 0..2 {
                 done += producer
-                    .push(&theirs.tail, &theirs.head, &theirs.elements, &items[done..])
+                    .push(&peer.tail, &peer.head, &peer.elements, &items[done..])
                     .unwrap();
             }
             (producer, done)

@@ -63,15 +63,15 @@ impl Reader {
 fn every_byte_is_read_from_the_ring_it_was_written_to() {
     super::bounded(4, || {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let writer = thread::spawn(move || {
             let (mut tail, mut last, mut ring) = (0, 0, 0);
             for _ in 0..4 {
-                let head = theirs.head.load(Ordering::Acquire);
+                let head = peer.head.load(Ordering::Acquire);
                 if ring < 2 && may_move(last, tail, head) {
                     ring += 1;
                     last = tail;
-                    announce(&theirs.geometry, &theirs.switch_sequence, ring, tail);
+                    announce(&peer.geometry, &peer.switch_sequence, ring, tail);
                 }
                 let oldest = if last.wrapping_sub(head) <= tail - head {
                     last
@@ -79,11 +79,10 @@ fn every_byte_is_read_from_the_ring_it_was_written_to() {
                     head
                 };
                 if writable(tail, oldest, SIZE).unwrap() > 0 {
-                    theirs
-                        .byte(ring, tail)
+                    peer.byte(ring, tail)
                         .store(u8::try_from(tail + 1).unwrap(), Ordering::Relaxed);
                     tail += 1;
-                    theirs.tail.store(tail, Ordering::Release);
+                    peer.tail.store(tail, Ordering::Release);
                 }
             }
             tail

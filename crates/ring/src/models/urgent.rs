@@ -35,16 +35,16 @@ fn read(shared: &Shared, head: &mut u64, got: &mut Vec<u64>) {
 fn no_urgent_byte_is_taken_for_an_ordinary_one() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let sender = thread::spawn(move || {
             let mut marks = PublishedMarks::default();
             for tail in 1..=2 {
-                let head = theirs.head.load(Ordering::Acquire);
+                let head = peer.head.load(Ordering::Acquire);
                 marks = marks.next(tail, head, false);
-                marks.publish(&theirs.urgent, &theirs.passed);
-                theirs.tail.store(tail, Ordering::Release);
+                marks.publish(&peer.urgent, &peer.passed);
+                peer.tail.store(tail, Ordering::Release);
             }
-            theirs.tail.store(3, Ordering::Release);
+            peer.tail.store(3, Ordering::Release);
         });
         let (mut head, mut got) = (0, Vec::new());
         read(&shared, &mut head, &mut got);

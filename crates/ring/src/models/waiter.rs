@@ -27,12 +27,12 @@ impl Shared {
 fn data_never_meets_a_sleeper_unannounced() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let peer = thread::spawn(move || {
             let mut tokens = 0;
             for value in 1..=2 {
-                theirs.publish(value);
-                tokens += u32::from(announce_data(&theirs.word).is_some_and(|wake| wake.token));
+                peer.publish(value);
+                tokens += u32::from(announce_data(&peer.word).is_some_and(|wake| wake.token));
             }
             tokens
         });
@@ -57,12 +57,12 @@ fn data_never_meets_a_sleeper_unannounced() {
 fn space_never_meets_a_sleeper_unannounced() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let peer = thread::spawn(move || {
             let mut tokens = 0;
             for value in 1..=2 {
-                theirs.publish(value);
-                tokens += u32::from(announce_space(&theirs.word).is_some_and(|wake| wake.token));
+                peer.publish(value);
+                tokens += u32::from(announce_space(&peer.word).is_some_and(|wake| wake.token));
             }
             tokens
         });
@@ -89,10 +89,10 @@ fn a_taken_bit_is_always_acted_upon() {
         shared
             .word
             .store(1 << CELL_SHIFT | SPACE, Ordering::Relaxed);
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let peer = thread::spawn(move || {
-            theirs.publish(1);
-            let wake = announce_space(&theirs.word).unwrap_or_default();
+            peer.publish(1);
+            let wake = announce_space(&peer.word).unwrap_or_default();
             wake.cell
         });
         arm(&shared.word, CELL_SPACE);
@@ -108,10 +108,10 @@ fn a_taken_bit_is_always_acted_upon() {
 fn attaching_to_a_cell_misses_nothing() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let peer = Arc::clone(&shared);
         let peer = thread::spawn(move || {
-            theirs.publish(1);
-            announce_data(&theirs.word).and_then(|wake| wake.cell)
+            peer.publish(1);
+            announce_data(&peer.word).and_then(|wake| wake.cell)
         });
         attach_cell(&shared.word, Some(3));
         let found = shared.look() == 1;

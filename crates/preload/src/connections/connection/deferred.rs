@@ -261,22 +261,22 @@ fn bind(fd: i32, to: &Address) -> Result<usize, i32> {
 fn connect_to_closed_listener(made: i32, peer: &Address) {
     let six = peer.family == INET6;
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
-    let Ok(gone) = limits::stream_socket(family) else {
+    let Ok(listener) = limits::stream_socket(family) else {
         return;
     };
-    let _ = sys::set_option(gone, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
-    let _ = sys::set_option(gone, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 60);
-    let is_bound = bind(gone, peer).is_ok();
+    let _ = sys::set_option(listener, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+    let _ = sys::set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 60);
+    let is_bound = bind(listener, peer).is_ok();
     // SAFETY: no pointers.
-    let _ = unsafe { sys::raw(libc::SYS_listen, [sys::int(gone), 1, 0, 0, 0, 0]) };
-    let named = names::kernel_address(gone, false).map_or(0, |own| own.port);
+    let _ = unsafe { sys::raw(libc::SYS_listen, [sys::int(listener), 1, 0, 0, 0, 0]) };
+    let named = names::kernel_address(listener, false).map_or(0, |own| own.port);
     let to = if is_bound {
         *peer
     } else {
         Address::loopback(six, named)
     };
     let _ = names::connect(made, &to);
-    sys::close(gone);
+    sys::close(listener);
 }
 
 /// Announces deferred connections that are due.

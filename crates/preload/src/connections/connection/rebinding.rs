@@ -1,4 +1,4 @@
-//! `bind` of a connected socket, which already has an address: an error of the new address goes before that.
+//! `bind` of a connected socket, which already has an address: an error of the new address precedes that.
 
 use core::sync::atomic::Ordering;
 

@@ -125,7 +125,7 @@ impl Lane {
                 break;
             }
             // No bytes, although the tail was ahead: the peer has taken back what it published.
-            let Some(here @ 1..) = self.advance(&mut view, head, 0) else {
+            let Some(in_ring @ 1..) = self.advance(&mut view, head, 0) else {
                 return Err(self.fault());
             };
             let ring = view.ring;
@@ -133,7 +133,7 @@ impl Lane {
                 self.adopt(view);
             }
             // Bytes behind the visible tail are held back.
-            let mut room = here.min(total - done).min(tail.wrapping_sub(head));
+            let mut room = in_ring.min(total - done).min(tail.wrapping_sub(head));
             if marks == Marks::Unexpected && self.has_mark_from(head) {
                 if done > 0 {
                     break;
@@ -147,7 +147,7 @@ impl Lane {
                     AtMark::Stop => return Err(Stop::End),
                     AtMark::Skip(hole) => {
                         // At least one: every turn makes progress, whatever the peer writes.
-                        let hole = hole.max(1).min(here);
+                        let hole = hole.max(1).min(in_ring);
                         head = head.wrapping_add(hole);
                         if !peek {
                             self.publish_head(head);
@@ -167,8 +167,8 @@ impl Lane {
                 length,
                 direction: Direction::Out,
             };
-            let publish = move |there| {
-                let head = head.wrapping_add(there);
+            let publish = move |copied| {
+                let head = head.wrapping_add(copied);
                 receive.own.store(head, Ordering::Relaxed);
                 // Release: pairs with the acquire in `peer_head`.
                 own.head.store(head, Ordering::Release);

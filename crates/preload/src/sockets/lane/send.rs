@@ -274,11 +274,11 @@ impl Lane {
             };
             // TCP takes nothing of a piece that it can not read as a whole.
             let one_piece = done == 0 && room <= PIECE;
-            let publish = move |there| {
-                if there < room && one_piece {
+            let publish = move |copied| {
+                if copied < room && one_piece {
                     return;
                 }
-                let tail = tail.wrapping_add(there);
+                let tail = tail.wrapping_add(copied);
                 // A part that is published before, as a stride, does not end there.
                 let marks = urgent != Urgent::None && tail == last;
                 if marks {

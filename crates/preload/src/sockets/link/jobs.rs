@@ -142,7 +142,7 @@ impl LinkEnd {
     fn is_taken(&self, indices: &QueueIndices, position: u64) -> bool {
         let fate = || departure::fate(&indices.departure, &indices.head, position);
         let mut known = fate();
-        // The leaving process only takes announcements meanwhile: if it stands still, the client does not wait forever.
+        // The leaving process only takes announcements meanwhile: if it is stopped, the client does not wait forever.
         for _ in 0..MOST_LOOKS {
             if known != Fate::Unknown {
                 break;

@@ -421,7 +421,7 @@ impl Listener {
         }
     }
 
-    /// Whether other programs go on with the queue when this process goes.
+    /// Whether other programs continue with the queue when this process leaves it.
     pub(super) fn is_continued_by_others(&self) -> bool {
         let queue = self.shared_queues().and_then(|shared| shared.queue());
         let name = queue.map(Queue::name).filter(|name| *name != 0);

@@ -29,7 +29,7 @@ use crate::sockets::{foreign, socket};
 /// Words of a message: all that a process that does not know the link needs for the connection.
 const WORDS: usize = 16;
 const BYTES: usize = WORDS * size_of::<u64>();
-/// Size of the ring that goes along, where the arena is not large.
+/// Size of the ring that is handed over, where the arena is not large.
 const LEAST_APART_LOG2: u32 = 18;
 /// As [`wake_ups::SOON`], for a loop that accepts as soon as it is notified: it may have waited for its processor.
 const LATE: u64 = 20_000 * clock::MICROSECOND;
@@ -414,9 +414,9 @@ impl Listener {
         names::is_shared(address, number) && (name == 0 || names::queue_of(address, number) != name)
     }
 
-    /// Leaves the queues to the remaining relatives when this process goes. Where no relative shares the clients'
-    /// queue, or they may never accept, such as the old master of an upgrade, the connections are taken to this
-    /// process's list, to be handed on.
+    /// Leaves the queues to the remaining relatives when this process leaves them. Where no relative shares the
+    /// clients' queue, or they may never accept, such as the old master of an upgrade, the connections are taken to
+    /// this process's list, to be handed on.
     pub(super) fn leave_to_others(&self) {
         let has_queue = self
             .shared_queues()
@@ -438,7 +438,7 @@ impl Listener {
         !self.is_only_acceptor() || names::is_shared(&self.address, self.number())
     }
 
-    /// Takes all connections of the queues to the list of this process, which goes.
+    /// Takes all connections of the queues to the list of this process, which leaves them.
     pub(super) fn drain_shared(&self) {
         self.leave_queue();
         self.drain_taken();

@@ -137,7 +137,7 @@ pub struct Local {
     pub checked: AtomicU64,
     /// The port of a connection that has ended.
     pub former_port: FormerPort,
-    /// For a deferred connection, the other end of the pair that stands in for it, plus one; 0 for none.
+    /// For a deferred connection, the other end of the pair that replaces it, plus one; 0 for none.
     pub other_end: AtomicI32,
     /// When the deferred connection was made, in nanoseconds.
     pub deferred_at: AtomicU64,

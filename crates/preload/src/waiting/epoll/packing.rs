@@ -1,5 +1,5 @@
 //! Sets that survive an exec. The kernel keeps a set and its list of members, but does not know virtual members. These
-//! stand on the set's board, which survives together with the inner set: relatives that use the set notice nothing.
+//! are on the set's board, which survives together with the inner set: relatives that use the set notice nothing.
 //!
 //! ```text
 //!  before:  members --> board (a file) --+

@@ -2,7 +2,7 @@
 //!
 //! The kernel's part of such a set is shared; the library's part is a copy in each process. A child has no cells: it
 //! looks at the members that it inherited, and is woken by tokens. Members that another process adds, removes or
-//! changes stand on the board. A member that only another process has is reported when it gets a token.
+//! changes are on the board. A member that only another process has is reported when it gets a token.
 
 use core::sync::atomic::Ordering;
 
