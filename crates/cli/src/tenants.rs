@@ -159,7 +159,13 @@ fn options(folder: &Path, socket: &Path, library: &Path, words: Vec<OsString>) -
     };
     let (folder, library) = (folder.as_os_str(), library.as_os_str());
     let mut options = vec![
-        joined(&["--volume=".as_ref(), folder, ":".as_ref(), folder]),
+        joined(&[
+            "--volume=".as_ref(),
+            folder,
+            ":".as_ref(),
+            folder,
+            ":ro".as_ref(),
+        ]),
         joined(&[
             "--volume=".as_ref(),
             library,
@@ -215,7 +221,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let all = [
-            "--volume=/run/t:/run/t",
+            "--volume=/run/t:/run/t:ro",
             "--volume=/usr/lib/l.so:/usr/lib/l.so:ro",
             "--env=LD_PRELOAD=/usr/lib/l.so",
             "--env=NETCHANNEL_SOCKET=/run/t/nc.sock",

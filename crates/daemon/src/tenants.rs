@@ -12,10 +12,17 @@ use crate::server::{Daemon, Stopper};
 use netchannel_configuration::Tenant;
 use netchannel_control::tenants::TenantView;
 use netchannel_engine::limits::Limits;
+use netchannel_service::memory::half_of_the_hosts;
 use netchannel_stack_kernel::{Control, KernelStack};
+use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+
+/// Descriptors that a tenant has however many there are: as many as CoreEngine keeps free, and as many for use.
+const LEAST_DESCRIPTORS: usize = 256;
+/// Bytes that programs of a tenant have however many there are.
+const LEAST_MEMORY: u64 = 64 << 20;
 
 /// A tenant that is served.
 #[derive(Debug)]
@@ -78,7 +85,7 @@ impl Tenants {
                     known.tenant = Arc::new(tenant.clone());
                     problems.extend(known.control.configure(&known.tenant));
                 }
-                None => match self.start(tenant) {
+                None => match self.start(tenant, tenants.len()) {
                     Ok((served, told)) => {
                         let shown = served.socket.display();
                         tracing::info!("tenant {} is served at {shown}", tenant.name);
@@ -92,7 +99,7 @@ impl Tenants {
         problems
     }
 
-    fn start(&self, tenant: &Tenant) -> Result<(Served, Vec<String>), String> {
+    fn start(&self, tenant: &Tenant, count: usize) -> Result<(Served, Vec<String>), String> {
         let name = &tenant.name;
         let fail = |error: String| format!("tenant {name} is not served: {error}");
         let socket = socket_of(tenant, &self.daemon_socket);
@@ -100,7 +107,7 @@ impl Tenants {
         let options = Options {
             socket: socket.clone(),
             idle_exit: None,
-            limits: self.limits,
+            limits: self.share(count),
             version: self.version.clone(),
             relay_local: false,
             configuration: None,
@@ -137,6 +144,25 @@ impl Tenants {
         Ok((served, ready.problems))
     }
 
+    /// The limits of one of `count` tenants. What the process has as a whole is shared out, with one share for the host's own programs, so
+    /// that no tenant can use up what others need.
+    fn share(&self, count: usize) -> Limits {
+        let shares = count + 1;
+        let open = getrlimit(Resource::Nofile).current;
+        let open = open.map_or(usize::MAX, |open| {
+            usize::try_from(open).unwrap_or(usize::MAX)
+        });
+        let memory = match self.limits.memory_per_user {
+            0 => half_of_the_hosts(),
+            bytes => bytes,
+        };
+        Limits {
+            descriptors: (open / shares).max(LEAST_DESCRIPTORS),
+            memory_per_user: (memory / u64::try_from(shares).unwrap_or(u64::MAX)).max(LEAST_MEMORY),
+            ..self.limits
+        }
+    }
+
     /// What is shown of them.
     pub fn show(&self) -> Vec<TenantView> {
         self.served.iter().map(show).collect()
@@ -153,7 +179,9 @@ struct Ready {
 /// On the tenant's thread.
 fn bind(options: Options) -> Result<(Daemon, Ready), ServeError> {
     let tenant = options.tenant.clone().ok_or(ServeError::NoTenant)?;
-    let (stack, problems) = KernelStack::start(&tenant).map_err(ServeError::Events)?;
+    let descriptors = options.limits.descriptors;
+    let started = KernelStack::start(&tenant, descriptors);
+    let (stack, problems) = started.map_err(ServeError::Events)?;
     let control = stack.control();
     let daemon = Daemon::bind_with(options, |_| vec![Box::new(stack)])?;
     let stopper = daemon.stopper()?;

@@ -32,6 +32,8 @@ pub struct Limits {
     /// Bytes that regions and links of one user may occupy when another one is requested; 0 for half of the host's
     /// memory.
     pub memory_per_user: u64,
+    /// Descriptors that may be open for programs; 0 for as many as the process may open.
+    pub descriptors: usize,
     /// Deposits.
     pub deposits: usize,
     /// Deposits of one user.
@@ -62,6 +64,7 @@ impl Default for Limits {
             arena: 256 << 20,
             reserved_per_program: 1 << 40,
             memory_per_user: 0,
+            descriptors: 0,
             deposits: 16384,
             deposits_per_user: 4096,
             in_flight_per_user: 65536,

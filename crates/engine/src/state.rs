@@ -96,7 +96,8 @@ impl CoreEngine {
     #[must_use]
     pub fn new(limits: Limits, directory: Directory) -> Self {
         let ports = Ports::outside(&Ports::kernel_range());
-        let quotas = Quotas::new(Bounds::of(&limits, ports.count(), descriptor_limit()));
+        let descriptors = descriptor_limit(&limits);
+        let quotas = Quotas::new(Bounds::of(&limits, ports.count(), descriptors));
         Self {
             limits,
             directory,
@@ -213,7 +214,7 @@ impl CoreEngine {
 
     /// Whether `more` descriptors can be kept while a reserve stays free for descriptors in transit.
     pub(super) fn admit_descriptors(&self, more: usize) -> Result<(), Refusal> {
-        let limit = descriptor_limit();
+        let limit = descriptor_limit(&self.limits);
         let kept = self.quotas.sum(Kind::Descriptors)
             + self
                 .stacks
@@ -238,11 +239,15 @@ impl CoreEngine {
 }
 
 /// The limit of descriptors that the daemon may open.
-fn descriptor_limit() -> usize {
+fn descriptor_limit(limits: &Limits) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.map_or(usize::MAX, |limit| {
+    let open = limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX)
-    })
+    });
+    match limits.descriptors {
+        0 => open,
+        share => share.min(open),
+    }
 }
 
 /// The low half of a word, which must fit into it.

@@ -110,16 +110,17 @@ pub struct KernelStack {
 }
 
 impl KernelStack {
-    /// Starts a worker for a tenant. What can not be published is told in a sentence each.
+    /// Starts a worker for a tenant, which keeps at most so many `descriptors`: half of them for anchors, a quarter for sockets. What can
+    /// not be published is told in a sentence each.
     ///
     /// # Errors
     /// When no thread or no descriptor can be had.
-    pub fn start(tenant: &Arc<Tenant>) -> Result<(Self, Vec<String>), Errno> {
+    pub fn start(tenant: &Arc<Tenant>, descriptors: usize) -> Result<(Self, Vec<String>), Errno> {
         let mail = Arc::new(Mail {
             messages: Mailbox::new()?,
             requests: Mailbox::new()?,
         });
-        let count = Arc::new(Count::of_half());
+        let count = Arc::new(Count::new(descriptors / 2));
         let control = Control {
             mail: Arc::clone(&mail),
             counters: Arc::default(),
@@ -131,6 +132,7 @@ impl KernelStack {
             Arc::clone(&count),
             counters,
             Arc::clone(tenant),
+            descriptors / 4,
         )?;
         // As much of the name as a thread's has room for.
         let name: String = format!("kernel-{}", tenant.name).chars().take(15).collect();

@@ -56,6 +56,8 @@ pub struct KernelWorker {
     mail: Arc<Mail>,
     messages: Vec<Message>,
     pub(crate) tenant: Arc<Tenant>,
+    /// Whatever the table says.
+    most_sockets: usize,
     pub(crate) caps: Caps,
     pub(crate) counters: Arc<Counters>,
     pub(crate) cells: Cells,
@@ -75,7 +77,7 @@ pub struct KernelWorker {
 }
 
 impl KernelWorker {
-    /// A worker without doors.
+    /// A worker without doors, for so many sockets at most.
     ///
     /// # Errors
     /// When no descriptor can be had.
@@ -84,6 +86,7 @@ impl KernelWorker {
         count: Arc<Count>,
         counters: Arc<Counters>,
         tenant: Arc<Tenant>,
+        most_sockets: usize,
     ) -> Result<Self, Errno> {
         let mut cells = Cells::new()?;
         cells.spin_on_sockets();
@@ -94,6 +97,7 @@ impl KernelWorker {
             mail,
             messages: Vec::new(),
             tenant,
+            most_sockets,
             caps,
             counters,
             cells,
@@ -119,7 +123,8 @@ impl KernelWorker {
 
     /// Whether the tenant has as many connections as it may.
     pub(crate) fn is_full(&self) -> bool {
-        self.table.count() >= usize::try_from(self.tenant.connections).unwrap_or(usize::MAX)
+        let most = usize::try_from(self.tenant.connections).unwrap_or(usize::MAX);
+        self.table.count() >= most.min(self.most_sockets)
     }
 
     /// Takes a socket up, and hears of its events. `None` where the kernel refuses to tell of them.

@@ -78,7 +78,7 @@ fn served(tenant: Tenant, relay_local: bool) -> Served {
             tenant: None,
         };
         Daemon::bind_with(options, |_| {
-            let (stack, problems) = KernelStack::start(&Arc::new(tenant)).unwrap();
+            let (stack, problems) = KernelStack::start(&Arc::new(tenant), 1000).unwrap();
             assert_eq!(problems, Vec::<String>::new());
             vec![Box::new(stack)]
         })
