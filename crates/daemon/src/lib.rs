@@ -20,7 +20,6 @@ mod options;
 mod outgoing;
 mod server;
 mod sessions;
-mod tenants;
 mod threads;
 mod view;
 mod watch;

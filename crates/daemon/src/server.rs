@@ -5,7 +5,6 @@ use crate::bind::Bound;
 use crate::configured::Configured;
 use crate::metrics::Metrics;
 use crate::options::{Options, ServeError};
-use crate::tenants::Tenants;
 use crate::watch::{Subject, Watch, WatchEvent};
 use netchannel_engine::directory::Directory;
 use netchannel_engine::locals;
@@ -37,10 +36,12 @@ mod half_open;
 mod hosts;
 mod metrics;
 mod programs;
+mod tenants;
 mod turns;
 mod users;
 
 use answers::Work;
+use tenants::Tenants;
 
 /// Connections of one kind that are accepted in one pass.
 const BATCH: usize = 32;

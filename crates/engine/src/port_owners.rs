@@ -24,7 +24,7 @@ enum PortState {
 /// The owners of all ports.
 #[derive(Debug)]
 pub struct PortOwners {
-    /// The published words, and their reasons.
+    /// The published words, and their reasons; empty until the first port has an owner, as in most tenants.
     ports: Vec<(u64, PortState)>,
     /// Shown ports by region, in the order in which they were shown.
     by_region: HashMap<u64, VecDeque<u16>>,
@@ -40,7 +40,7 @@ impl PortOwners {
     #[must_use]
     pub fn new(bound: usize) -> Self {
         Self {
-            ports: vec![(0, PortState::Free); PORTS],
+            ports: Vec::new(),
             by_region: HashMap::new(),
             regions: BTreeSet::new(),
             showed: BTreeSet::new(),
@@ -150,6 +150,7 @@ impl PortOwners {
     }
 
     fn set(&mut self, port: u16, word: u64, held: PortState) -> Change {
+        self.ports.resize(PORTS, (0, PortState::Free));
         if let Some(known) = self.ports.get_mut(usize::from(port)) {
             *known = (word, held);
         }

@@ -2,10 +2,10 @@
 
 use crate::counters::{Counters, Counts};
 use crate::doors::Door;
-use crate::worker::{KernelWorker, Message};
+use crate::worker::{KernelWorker, Mail, Message};
 use netchannel_configuration::{Publish, Tenant};
 use netchannel_service::anchor::Count;
-use netchannel_service::core_engine::{Command, Engine, ListenerChange, StackRequest};
+use netchannel_service::core_engine::{Command, Engine, ListenerChange};
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::stack::{Stack, StackHandle};
 use netchannel_service::worker;
@@ -19,15 +19,6 @@ use std::time::Instant;
 
 /// Requests of the worker that are answered before the daemon's loop goes on.
 const MOST_REQUESTS: usize = 64;
-
-/// Both ways between the worker and the daemon's thread.
-#[derive(Debug)]
-pub struct Mail {
-    /// To the worker.
-    pub messages: Mailbox<Message>,
-    /// From the worker to CoreEngine.
-    pub requests: Mailbox<StackRequest>,
-}
 
 #[derive(Debug)]
 struct Handle {

@@ -4,7 +4,6 @@ use crate::caps::Caps;
 use crate::connection::{self, Shared, State, Turn};
 use crate::counters::{Counters, add};
 use crate::doors::{Change, Door};
-use crate::module::Mail;
 use crate::places::Places;
 use crate::table::Table;
 use netchannel_abi::link::{Role, side_flags};
@@ -49,6 +48,15 @@ pub enum Message {
     Tenant(Arc<Tenant>),
     /// Ports that are published from now on.
     Doors(Vec<Door>),
+}
+
+/// Both ways between the worker and the daemon's thread.
+#[derive(Debug)]
+pub struct Mail {
+    /// To the worker.
+    pub messages: Mailbox<Message>,
+    /// From the worker to CoreEngine.
+    pub requests: Mailbox<StackRequest>,
 }
 
 /// The worker of a tenant.

@@ -2,6 +2,7 @@
 
 use super::*;
 use netchannel_control::hosts::{Class, Policy, Refused, State};
+use netchannel_control::tenants::TenantView;
 use netchannel_control::types::Path;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,11 @@ fn everything() -> MetricsSnapshot {
     };
     totals.fallbacks[3] = 7;
     snapshot.users.add(1000, &totals);
+    snapshot.tenants.push(TenantView {
+        name: "web".to_owned(),
+        denied: 3,
+        ..TenantView::default()
+    });
     let hosts = &mut snapshot.hosts;
     hosts.configuration = Some("netchannel.toml".to_owned());
     hosts.worker_mut("channels-L").processor_nanoseconds = 1_500_000_000;

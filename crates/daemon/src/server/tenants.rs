@@ -7,8 +7,8 @@
 //!                      +--Control: reach, caps--> stack-kernel's worker
 //! ```
 
+use super::{Daemon, Stopper};
 use crate::options::{Options, ServeError};
-use crate::server::{Daemon, Stopper};
 use netchannel_configuration::Tenant;
 use netchannel_control::tenants::TenantView;
 use netchannel_engine::limits::Limits;
@@ -40,6 +40,11 @@ impl Drop for Served {
         if let Some(thread) = self.thread.take() {
             // A thread that has panicked has said so.
             let _ = thread.join();
+        }
+        if self.tenant.socket.is_none() {
+            // The folders that were made for it, where nothing else lies in them.
+            let mut folders = self.socket.ancestors().skip(1).take(2);
+            let _ = folders.try_for_each(std::fs::remove_dir);
         }
     }
 }
@@ -291,6 +296,7 @@ mod tests {
         assert_eq!(tenants.show()[0].addresses, ["10.88.0.3"]);
         assert_eq!(tenants.configure(&[]), nothing);
         assert!(!socket.exists() && tenants.show().is_empty());
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
     #[test]
