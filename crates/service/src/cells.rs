@@ -59,6 +59,8 @@ pub enum News {
     Ended(Key),
     /// An event on a descriptor of the worker's own, by its name.
     Own(u32),
+    /// The same, and the other end of it has shut its side, or there is an error.
+    OwnEnd(u32),
 }
 
 #[derive(Debug)]
@@ -385,14 +387,18 @@ impl Cells {
         self.kernel_polled = Instant::now();
         for event in events {
             let (data, flags) = (event.data, event.flags);
+            let end = EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR;
+            let end = flags.intersects(end);
             let [high, low] = halves(data.u64());
             let Some(key) = high.checked_sub(1) else {
-                news.push(News::Own(low));
+                news.push(if end {
+                    News::OwnEnd(low)
+                } else {
+                    News::Own(low)
+                });
                 continue;
             };
             self.wake(key);
-            let end = EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR;
-            let end = flags.intersects(end);
             match low {
                 CHANNEL if end => self.on_channel_end(key, news),
                 CHANNEL => {}

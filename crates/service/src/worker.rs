@@ -74,6 +74,11 @@ pub trait Worker: Router {
     /// Something came on a descriptor of the worker's own.
     fn on_own(&mut self, _name: u32) {}
 
+    /// The same, and the other end of it has shut its side, or there is an error.
+    fn on_own_end(&mut self, name: u32) {
+        self.on_own(name);
+    }
+
     /// Handles input from other sources than programs.
     fn poll_external(&mut self) {}
 
@@ -117,6 +122,7 @@ pub trait Worker: Router {
                 self.read_messages();
             }
             News::Own(name) => self.on_own(name),
+            News::OwnEnd(name) => self.on_own_end(name),
             News::Ready(key, slot) => self.on_ready(key, slot),
             News::Token(key, slot, end) => self.on_token(key, slot, end),
             News::Opened(key, opened) => self.on_opened(key, opened),

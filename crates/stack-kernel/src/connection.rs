@@ -46,10 +46,25 @@ pub struct Connection {
     pub place: Option<(Key, u32)>,
     /// Whether it waits for its turn.
     pub queued: bool,
+    /// What is known of the socket since its last event.
+    pub readiness: Readiness,
     /// The program's end of stream was told to the kernel.
     pub sent_end: bool,
     /// The kernel's end of stream was told to the program.
     pub received_end: bool,
+}
+
+/// What is known of a socket. Events are told once each, so that it is kept until a call says otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Readiness {
+    /// Something may be read.
+    pub readable: bool,
+    /// The other host has ended its stream, or there is an error: a read that brings less than it has room for is not the last.
+    pub ended: bool,
+    /// The kernel takes nothing now.
+    pub blocked: bool,
+    /// Small writes go at once.
+    pub undelayed: bool,
 }
 
 /// What a turn has come to.
@@ -96,6 +111,12 @@ impl Connection {
             socket,
             place: None,
             queued: false,
+            readiness: Readiness {
+                readable: false,
+                ended: false,
+                blocked: false,
+                undelayed: false,
+            },
             sent_end: false,
             received_end: false,
         }
@@ -110,6 +131,7 @@ impl Connection {
             Ok(sent) => sent,
             Err(errno) => {
                 // What came before the reset is the program's to read.
+                self.readiness.readable = true;
                 let _ = self.receive(lane, &mut Cap::default(), shared.counters, shared.now);
                 return Turn::Reset(errno);
             }
@@ -136,7 +158,7 @@ impl Connection {
     }
 
     fn send(
-        &self,
+        &mut self,
         lane: &mut Lane,
         cap: &mut Cap,
         counters: &Counters,
@@ -148,6 +170,9 @@ impl Connection {
             let length = (spans[0].length + spans[1].length) as u64;
             if length == 0 {
                 return Ok(Moved::All);
+            }
+            if self.readiness.blocked {
+                return Ok(Moved::Blocked);
             }
             let permitted = match cap.permit(length, now) {
                 Ok(permitted) => permitted,
@@ -161,17 +186,30 @@ impl Connection {
             let sent = match gather_write(self.socket.as_raw_fd(), &lane.runs(spans)) {
                 Ok(sent) => sent as u64,
                 Err(error) => match Errno::from_raw_os_error(error) {
-                    Errno::AGAIN => return Ok(Moved::Blocked),
+                    Errno::AGAIN => {
+                        self.readiness.blocked = true;
+                        return Ok(Moved::Blocked);
+                    }
                     Errno::INTR => continue,
                     errno => return Err(errno),
                 },
             };
+            self.undelay();
             cap.take(sent);
             add(&counters.bytes_out, sent);
             lane.consume(lane.consumed() + sent).map_err(fault)?;
             budget = budget.saturating_sub(sent);
         }
         Ok(Moved::More)
+    }
+
+    /// A program's writes that are small lie in its ring together when they are sent, so that nothing is won by holding the next ones
+    /// back. The first write is never held back, and connections of one write are many.
+    fn undelay(&mut self) {
+        if !std::mem::replace(&mut self.readiness.undelayed, true) {
+            // It fails only for a socket that is none of TCP.
+            let _ = sockopt::set_tcp_nodelay(&self.socket, true);
+        }
     }
 
     fn receive(
@@ -182,7 +220,7 @@ impl Connection {
         now: u64,
     ) -> Result<Moved, Errno> {
         let mut budget = BUDGET;
-        while budget > 0 && !self.received_end {
+        while budget > 0 && self.readiness.readable && !self.received_end {
             let mut free = lane.limit().map_err(fault)? - lane.published();
             if free < READ && lane.grow(READ).map_err(fault)? {
                 free = lane.limit().map_err(fault)? - lane.published();
@@ -200,6 +238,7 @@ impl Connection {
             };
             let at = lane.published();
             let spans = lane.room(at, permitted).map_err(fault)?;
+            let asked = (spans[0].length + spans[1].length) as u64;
             let received = match scatter_read(self.socket.as_raw_fd(), &lane.rooms(spans)) {
                 Ok(0) => {
                     self.received_end = true;
@@ -208,7 +247,10 @@ impl Connection {
                 }
                 Ok(received) => received as u64,
                 Err(error) => match Errno::from_raw_os_error(error) {
-                    Errno::AGAIN => return Ok(Moved::All),
+                    Errno::AGAIN => {
+                        self.readiness.readable = false;
+                        return Ok(Moved::All);
+                    }
                     Errno::INTR => continue,
                     errno => return Err(errno),
                 },
@@ -218,11 +260,13 @@ impl Connection {
             lane.publish_with_mark(at + received, Row::default())
                 .map_err(fault)?;
             budget = budget.saturating_sub(received);
+            // All that there was: what comes from now on is told by another event.
+            self.readiness.readable = received == asked || self.readiness.ended;
         }
-        Ok(if self.received_end {
-            Moved::All
-        } else {
+        Ok(if self.readiness.readable && !self.received_end {
             Moved::More
+        } else {
+            Moved::All
         })
     }
 }
@@ -255,6 +299,9 @@ pub fn make_reset(socket: &OwnedFd) {
 /// # Errors
 /// Why it has failed.
 pub fn is_connected(socket: &OwnedFd) -> Result<bool, Errno> {
+    if rustix::net::getpeername(socket).is_ok() {
+        return Ok(true);
+    }
     sockopt::socket_error(socket)??;
-    Ok(rustix::net::getpeername(socket).is_ok())
+    Ok(false)
 }

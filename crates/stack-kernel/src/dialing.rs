@@ -80,11 +80,10 @@ impl KernelWorker {
         }
     }
 
-    /// What every socket of the tenant has. A program's writes that are small lie in its ring together when they are sent, so that
-    /// nothing is won by holding them back once more.
+    /// What every socket of the tenant has.
     pub(crate) fn prepare(&self, socket: &OwnedFd) {
-        let _ = sockopt::set_tcp_nodelay(socket, true);
         if let Some(name) = &self.tenant.congestion_control
+            && *name != self.kernels_congestion_control
             && let Err(errno) = sockopt::set_tcp_congestion(socket, name)
         {
             tracing::debug!("tenant {}: no {name} ({errno})", self.tenant.name);
@@ -104,7 +103,7 @@ impl KernelWorker {
         if let Some(connection) = self.table.at_mut(number) {
             connection.state = State::Connecting(lane);
         }
+        // An event tells when the other host has answered, also where it has by now.
         add(&self.counters.dialed, 1);
-        self.queue(number);
     }
 }

@@ -19,6 +19,7 @@ use netchannel_service::targets::Targets;
 use netchannel_service::timers::Timers;
 use netchannel_service::worker::{INBOX, Worker};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct KernelWorker {
     mail: Arc<Mail>,
     messages: Vec<Message>,
     pub(crate) tenant: Arc<Tenant>,
+    /// What a socket has by itself.
+    pub(crate) kernels_congestion_control: String,
     /// Whatever the table says.
     most_sockets: usize,
     pub(crate) caps: Caps,
@@ -105,6 +108,7 @@ impl KernelWorker {
             mail,
             messages: Vec::new(),
             tenant,
+            kernels_congestion_control: kernels_congestion_control(),
             most_sockets,
             caps,
             counters,
@@ -200,11 +204,23 @@ impl KernelWorker {
         }
     }
 
+    /// Something happened to a socket; with `end` the other host has ended its stream, or there is an error.
+    fn on_socket(&mut self, number: u32, end: bool) {
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        if let Some(connection) = self.table.at_mut(number) {
+            let readiness = &mut connection.readiness;
+            readiness.readable = true;
+            readiness.blocked = false;
+            readiness.ended |= end;
+        }
+        self.queue(number);
+    }
+
     pub(crate) fn remove(&mut self, number: usize) {
+        // The socket leaves the epoll set by being closed: nobody else has it.
         let Some(connection) = self.table.remove(number) else {
             return;
         };
-        self.cells.forget_own(&connection.socket);
         if let Some(place) = connection.place {
             self.places.remove(place);
             self.let_go(place.0);
@@ -377,6 +393,13 @@ impl KernelWorker {
     }
 }
 
+/// The congestion control of a new socket; empty where that can not be learned.
+fn kernels_congestion_control() -> String {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+    let name = socket.and_then(sockopt::tcp_congestion);
+    name.unwrap_or_default()
+}
+
 fn watch_door(cells: &Cells, name: u32, door: &Door) {
     if let Err(errno) = cells.watch_own(door.socket(), name) {
         tracing::warn!(
@@ -472,7 +495,14 @@ impl Worker for KernelWorker {
     fn on_own(&mut self, name: u32) {
         match name.checked_sub(FIRST_CONNECTION) {
             None => self.accept(name),
-            Some(number) => self.queue(usize::try_from(number).unwrap_or(usize::MAX)),
+            Some(number) => self.on_socket(number, false),
+        }
+    }
+
+    fn on_own_end(&mut self, name: u32) {
+        match name.checked_sub(FIRST_CONNECTION) {
+            None => self.accept(name),
+            Some(number) => self.on_socket(number, true),
         }
     }
 
