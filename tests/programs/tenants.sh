@@ -31,6 +31,8 @@ make_namespaces() {
     ip -n "$HOST" addr add 10.88.0.1/24 dev tenant
     ip -n "$OUTSIDE" addr add "$WORLD/24" dev host
     ip -n "$INSIDE" addr add "$OWN/24" dev host
+    # Whether a host has IPv6 is a question of its addresses: a tenant has the address that it is given, and none of the link.
+    ip -n "$INSIDE" link set host addrgenmode none
     ip -n "$HOST" link set world up
     ip -n "$HOST" link set tenant up
     ip -n "$OUTSIDE" link set host up
@@ -70,7 +72,7 @@ enter() {
         tenant)
             IN=("$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run web -- nsenter --net="/run/netns/$EMPTY")
             AT=$HOST_ADDRESS:8080
-            configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]"
+            configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]" "resolver = \"$WORLD\""
             start_daemon
             ;;
     esac
@@ -133,6 +135,65 @@ print(hashlib.sha256(urllib.request.urlopen('$world/large').read()).hexdigest())
     try "redis-cli" "${IN[@]}" redis-cli -h "$WORLD" GET key
     observe "redis-cli: $(cat "$TMP/client.log")"
     try "redis-benchmark" "${IN[@]}" redis-benchmark -h "$WORLD" -q -n 20000 -c 20 -P 4 -t set,get
+}
+
+# ---- names of the world --------------------------------------------------------------------------------------------
+
+# make_names NAMESERVER: what programs have as /etc/resolv.conf under BY, which is IN with it.
+make_names() {
+    printf 'search world.test\nnameserver %s\noptions timeout:2\n' "$1" >"$TMP/resolv.conf"
+    printf 'hosts: files dns\nservices: files\n' >"$TMP/nsswitch.conf"
+    printf '127.0.0.1 localhost\n' >"$TMP/hosts"
+    local bind='cd "$0"; for file in resolv.conf nsswitch.conf hosts; do mount --bind "$file" "/etc/$file" || exit 99; done; exec "$@"'
+    BY=(unshare --mount sh -c "$bind" "$TMP" "${IN[@]}")
+}
+
+# names WHAT: programs that look names up.
+names() {
+    local what=$1 world=http://alias.world.test:8000
+    try "$what: python" "${BY[@]}" "$PYTHON" "$HERE/helpers/names.py"
+    observe "$what: $(cat "$TMP/client.log")"
+    grep -q '^left open: ' "$TMP/client.log" || fail "names.py: $(tail -n 1 "$TMP/client.log")"
+    try "$what: curl" "${BY[@]}" curl --silent --show-error -o "$TMP/got/named" "$world/large"
+    observe "$what: curl: $(checksum "$TMP/got/named")"
+    try "$what: curl, no such name" "${BY[@]}" curl --silent --show-error http://missing.world.test/
+    observe "$what: curl, no such name: $(cat "$TMP/client.log")"
+    try "$what: wget" "${BY[@]}" wget --quiet -O "$TMP/got/named" "http://four:8000/large"
+    observe "$what: wget: $(checksum "$TMP/got/named")"
+    rm -rf "$TMP/got/repository"
+    try "$what: git" "${BY[@]}" git clone --quiet "$world/repository.git" "$TMP/got/repository"
+    if command -v node >/dev/null; then
+        try "$what: node" "${BY[@]}" node -e "
+const dns = require('dns'), names = ['alias', 'four', 'six', 'empty', 'broken', 'missing'];
+const look = name => dns.promises.lookup(name + '.world.test', {all: true}).catch(error => error.code);
+Promise.all(names.map(look)).then(all => console.log(JSON.stringify(all)));
+require('http').get('$world/small', r => r.resume().on('end', () => console.log(r.statusCode)));"
+        observe "$what: node: $(sort "$TMP/client.log")"
+    fi
+    local database name
+    for database in hosts ahosts ahostsv6; do
+        for name in alias six.world.test missing broken "$WORLD"; do
+            try "$what: getent $database $name" "${BY[@]}" getent "$database" "$name"
+            observe "$what: getent $database $name: $(cat "$TMP/client.log")"
+        done
+    done
+}
+
+resolves() {
+    start names "${OUT[@]}" "$PYTHON" "$HERE/helpers/dns_server.py" "$WORLD" 53 "$WORLD"
+    until_true 10 "the world's names" listens "$OUTSIDE" 53
+    # With the operator's resolver the servers of resolv.conf are not needed, and what `reach` says of them does not matter.
+    case $MODE in
+        kernel) make_names "$WORLD" ;;
+        tenant) make_names 192.0.2.53 ;;
+    esac
+    names "the operator's resolver"
+    if [ "$MODE" = tenant ]; then
+        configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]"
+        reload
+    fi
+    make_names "$WORLD"
+    names "a server of its own"
 }
 
 # ---- the world reaches the tenant ----------------------------------------------------------------------------------
@@ -207,8 +268,56 @@ reload() {
     "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" config reload --socket "$SOCKET" >"$TMP/reload.log" || fail "reload: $(cat "$TMP/reload.log")"
 }
 
+# address NAME: the addresses that a program finds, or the error.
+address() {
+    "${BY[@]}" "$PYTHON" -c "
+import socket, sys
+try:
+    print(*sorted({entry[4][0] for entry in socket.getaddrinfo(sys.argv[1], 80)}))
+except socket.gaierror as error:
+    print(error.errno)" "$1"
+}
+
+knows() {
+    [ "$(address four.world.test)" = "$1" ]
+}
+
+# Servers that a tenant need not have in mind; each is asked at its own address.
+servers_of_names() {
+    local manner number=0 wanted before after
+    for manner in closing garbage silent; do
+        number=$((number + 1))
+        ip -n "$OUTSIDE" addr add "10.7.0.$((50 + number))/24" dev host
+        start names "${OUT[@]}" "$PYTHON" "$HERE/helpers/dns_server.py" "10.7.0.$((50 + number))" 53 "$WORLD" "$manner"
+        until_true 10 "names ($manner)" nsenter --net="/run/netns/$OUTSIDE" \
+            "$PYTHON" -c "import socket; socket.create_connection(('10.7.0.$((50 + number))', 53))"
+        make_names "10.7.0.$((50 + number))"
+        printf 'options timeout:1 attempts:1\n' >>"$TMP/resolv.conf"
+        wanted=-3
+        [ "$manner" != closing ] || wanted="$WORLD 2001:db8:7::2"
+        before=$(date +%s%N)
+        expect "a server that is $manner" "$wanted" "$(address alias.world.test)"
+        after=$(date +%s%N)
+        [ $(((after - before) / 1000000)) -lt 5000 ] || fail "a server that is $manner: $(((after - before) / 1000000)) ms"
+    done
+    make_names 192.0.2.53
+    expect "a server that may not be reached" -3 "$(address four.world.test)"
+    make_names 127.0.0.53
+    configure 'reach = ["192.0.2.0/24"]' "resolver = \"$WORLD\""
+    reload
+    expect "the operator's resolver, whatever is named" "$WORLD" "$(address four.world.test)"
+    # A program of the tenant that listens at that port goes before the operator's.
+    start names "${IN[@]}" "$PYTHON" "$HERE/helpers/dns_server.py" "0.0.0.0" 53 10.1.2.3 tcp
+    until_true 10 "names inside" knows 10.1.2.3
+    expect "a resolver of its own" 10.1.2.3 "$(address four.world.test)"
+    stop "$LAST_STARTED"
+    configure 'reach = ["10.7.0.0/24"]'
+    reload
+}
+
 boundaries() {
     CHECKED=0
+    servers_of_names
     start secret "${ON_HOST[@]}" socat TCP-LISTEN:7000,bind=127.0.0.1,fork,reuseaddr SYSTEM:'echo secret'
     until_true 10 "the host's service" listens "$HOST" 7000
     expect "the host's loopback" ECONNREFUSED "$(errno 127.0.0.1 7000)"
@@ -217,6 +326,7 @@ boundaries() {
     expect "the host by a mapped address" EACCES "$(errno ::ffff:192.0.2.1 80)"
     expect "a family that it has not" ENETUNREACH "$(errno 2001:db8::1 80)"
     expect "its own address" ECONNREFUSED "$(errno "$OWN" 81)"
+    expect "names of which nobody knows" ECONNREFUSED "$(errno "$OWN" 53)"
     expect "what is named" connected "$(errno "$WORLD" 8000)"
     local before after bytes=4000000 took
     configure 'reach = ["10.7.0.0/24:8001"]' 'rate-in = "4MB/s burst=64KiB"'
@@ -257,6 +367,7 @@ except OSError as error:
 
 scenario() {
     reaches
+    resolves
     is_reached
 }
 

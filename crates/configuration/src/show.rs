@@ -82,6 +82,10 @@ impl fmt::Display for Tenant {
         writeln!(formatter, "addresses = {}", list(&self.addresses))?;
         writeln!(formatter, "reach = {}", list(&self.reach))?;
         writeln!(formatter, "publish = {}", list(&self.publish))?;
+        if let Some(resolver) = &self.resolver {
+            let resolver = quoted(&resolver.to_string());
+            writeln!(formatter, "resolver = {resolver}")?;
+        }
         if let Some(name) = &self.congestion_control {
             writeln!(formatter, "congestion-control = {}", quoted(name))?;
         }

@@ -30,6 +30,8 @@ pub struct Tenant {
     pub reach: Vec<Reach>,
     /// Which of its ports are ports of the host.
     pub publish: Vec<Publish>,
+    /// The operator's DNS server: what its programs find at port 53 of their own address, unless one of them listens there.
+    pub resolver: Option<SocketAddr>,
     /// `TCP_CONGESTION` of its connections, 1 to 15 bytes; by default the kernel's.
     pub congestion_control: Option<String>,
     /// A cap of what its programs receive, in bytes.

@@ -22,6 +22,7 @@ mod descriptors;
 mod ground;
 pub mod hooks;
 mod processes;
+mod resolver;
 mod sockets;
 mod waiting;
 

@@ -14,6 +14,9 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+/// The port of DNS.
+const DNS: u16 = 53;
+
 impl KernelWorker {
     /// A program has made a connection over a link: the kernel makes it.
     pub(crate) fn dial(&mut self, key: Key, opened: Opened) {
@@ -44,7 +47,7 @@ impl KernelWorker {
         let to = to.ok_or(Errno::AFNOSUPPORT)?;
         match self.tenant.address_like(to.ip()) {
             // Its own address, at which nobody listens: else the program had found the listener.
-            Some(own) if own == to.ip() => return Err(Errno::CONNREFUSED),
+            Some(own) if own == to.ip() => return self.served_by_operator(to.port()),
             Some(_) => {}
             None => return Err(Errno::NETUNREACH),
         }
@@ -52,6 +55,18 @@ impl KernelWorker {
             add(&self.counters.denied, 1);
             return Err(Errno::ACCESS);
         }
+        self.within_limit(to)
+    }
+
+    /// What the operator serves at a port of the tenant's own address: names, whatever the tenant may reach.
+    fn served_by_operator(&self, port: u16) -> Result<SocketAddr, Errno> {
+        match self.tenant.resolver {
+            Some(resolver) if port == DNS => self.within_limit(resolver),
+            _ => Err(Errno::CONNREFUSED),
+        }
+    }
+
+    fn within_limit(&self, to: SocketAddr) -> Result<SocketAddr, Errno> {
         if self.is_full() {
             add(&self.counters.over_limit, 1);
             // As where no port is left.

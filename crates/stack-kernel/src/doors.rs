@@ -148,6 +148,7 @@ mod tests {
             addresses: vec![[10, 88, 0, 2].into()],
             reach: Vec::<Reach>::new(),
             publish: Vec::new(),
+            resolver: None,
             congestion_control: None,
             rate_in: None,
             rate_out: None,

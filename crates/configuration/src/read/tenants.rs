@@ -14,7 +14,7 @@ use crate::tenant::{Publish, Reach, TENANT_CONNECTIONS, Tenant};
 use crate::types::Host;
 
 /// Keys of a tenant.
-const TENANT: [&str; 11] = [
+const TENANT: [&str; 12] = [
     "name",
     "socket",
     "user",
@@ -22,6 +22,7 @@ const TENANT: [&str; 11] = [
     "addresses",
     "reach",
     "publish",
+    "resolver",
     "congestion-control",
     "rate-in",
     "rate-out",
@@ -31,6 +32,8 @@ const TENANT: [&str; 11] = [
 const MODES: [&str; 3] = ["0600", "0660", "0666"];
 /// The kernel has no user of the highest number.
 const MOST_USER: u64 = 4_294_967_294;
+/// The port of DNS.
+const DNS: u16 = 53;
 
 pub fn tenants(
     root: &Section<'_>,
@@ -68,6 +71,7 @@ pub fn tenants(
             reach: parsed(&section, "reach", Reach::from_str),
             publish: publish(&section, &addresses, &tenants, (host, metrics)),
             addresses,
+            resolver: resolver(&section),
             congestion_control: congestion_control(&section, refusal),
             rate_in: rate(&section, "rate-in"),
             rate_out: rate(&section, "rate-out"),
@@ -213,6 +217,27 @@ fn conflict(
     metrics
         .filter(|metrics| one.meets(*metrics))
         .map(|_| format!("metrics are served at {own}: write another port"))
+}
+
+fn resolver(section: &Section<'_>) -> Option<SocketAddr> {
+    let item = section.string("resolver")?;
+    let text = &item.value;
+    let with_port = text.parse::<SocketAddr>();
+    let address = with_port.or_else(|_| text.parse().map(|ip: IpAddr| (ip, DNS).into()));
+    let problem = match address {
+        Err(_) => format!(
+            "{text:?} is not an address: write that of a DNS server, like 10.0.0.53 or [fd00::53]:53"
+        ),
+        Ok(address) if address.ip().is_unspecified() || address.ip().is_multicast() => {
+            format!("{text:?} is no address that a server has: write one like 10.0.0.53")
+        }
+        Ok(address) if address.port() == 0 => {
+            format!("{text:?} has no port: leave it out for port {DNS}")
+        }
+        Ok(address) => return Some(address),
+    };
+    section.report(&item.span, "resolver", problem);
+    None
 }
 
 fn rate(section: &Section<'_>, key: &str) -> Option<Rate> {

@@ -122,3 +122,37 @@ fn each_mistake_says_what_to_do() {
         assert!(wrong.ends_with("has 1 problem"), "{wrong}");
     }
 }
+
+#[test]
+fn resolvers_of_tenants() {
+    let place = Place::new();
+    for (text, meant) in [
+        ("10.0.0.53", "10.0.0.53:53"),
+        ("127.0.0.53:5353", "127.0.0.53:5353"),
+        ("fd00::53", "[fd00::53]:53"),
+        ("[fd00::53]:54", "[fd00::53]:54"),
+    ] {
+        let read = place.parse(&web(&format!("resolver = \"{text}\"")));
+        let shown = read.unwrap().to_string();
+        assert!(
+            shown.contains(&format!("\nresolver = \"{meant}\"\n")),
+            "{shown}"
+        );
+        place.parse(&shown).unwrap();
+    }
+    for (text, wrong) in [
+        (
+            "dns.example",
+            "is not an address: write that of a DNS server, like 10.0.0.53 or [fd00::53]:53",
+        ),
+        (
+            "0.0.0.0",
+            "is no address that a server has: write one like 10.0.0.53",
+        ),
+        ("10.0.0.53:0", "has no port: leave it out for port 53"),
+    ] {
+        let told = place.wrong(&web(&format!("resolver = \"{text}\"")));
+        let wanted = format!("netchannel.toml:4:12: tenants.web.resolver: \"{text}\" {wrong}");
+        assert_eq!(told, format!("{wanted}\nnetchannel.toml has 1 problem"));
+    }
+}

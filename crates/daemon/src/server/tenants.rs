@@ -259,6 +259,7 @@ mod tests {
             addresses: vec![[10, 88, 0, 2].into()],
             reach: Vec::new(),
             publish: Vec::new(),
+            resolver: None,
             congestion_control: None,
             rate_in: None,
             rate_out: None,

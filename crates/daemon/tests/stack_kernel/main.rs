@@ -58,6 +58,7 @@ fn tenant(publish: Option<(SocketAddr, u16)>) -> Tenant {
             .map(|(host, port)| Publish { host, port })
             .into_iter()
             .collect(),
+        resolver: None,
         congestion_control: None,
         rate_in: None,
         rate_out: None,
@@ -304,6 +305,37 @@ fn nothing_is_reached_that_is_not_named() {
     assert_eq!(refusal(elsewhere, loopback), Errno::ADDRNOTAVAIL);
     server.set_nonblocking(true).unwrap();
     assert!(server.accept().is_err(), "a connection was made");
+}
+
+#[test]
+fn the_operators_resolver_is_at_port_53_of_the_own_address() {
+    const OWN_V6: u128 = 0xfd00_0088 << 96 | 2;
+    let (server, at) = server();
+    let mut resolved = tenant(None);
+    resolved
+        .addresses
+        .push(std::net::Ipv6Addr::from(OWN_V6).into());
+    resolved.reach = Vec::new();
+    // Without one, nobody is there.
+    let own = Address::v4(OWN, 53);
+    assert_eq!(refusal(resolved.clone(), own), Errno::CONNREFUSED);
+    resolved.resolver = Some(([127, 0, 0, 1], at.port).into());
+    for to in [own, own.mapped(), Address::v6(OWN_V6.to_be_bytes(), 53, 0)] {
+        let served = served(resolved.clone(), false);
+        let mut program = Program::new(&served);
+        let mut lane = program.connect(to);
+        let (mut stream, _) = server.accept().unwrap();
+        send(&mut lane, &mut stream, b"a question");
+        receive_all(&mut lane, &mut stream, b"an answer");
+    }
+    // At another port there is nobody, and the resolver itself is reached by its own address only where `reach` names it.
+    assert_eq!(
+        refusal(resolved.clone(), Address::v4(OWN, 54)),
+        Errno::CONNREFUSED
+    );
+    assert_eq!(refusal(resolved.clone(), at), Errno::ACCESS);
+    resolved.connections = 0;
+    assert_eq!(refusal(resolved, own), Errno::ADDRNOTAVAIL);
 }
 
 #[test]

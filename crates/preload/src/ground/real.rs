@@ -201,6 +201,30 @@ real! {
     fn setgroups(count: Size, groups: *const libc::gid_t) -> c_int;
     fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int;
     fn capset(header: *mut c_void, data: *const c_void) -> c_int;
+    fn getaddrinfo(node: *const c_char, service: *const c_char, hints: *const libc::addrinfo,
+        result: *mut *mut libc::addrinfo) -> c_int;
+    fn getnameinfo(address: *const libc::sockaddr, length: Length, host: *mut c_char,
+        host_room: Length, service: *mut c_char, service_room: Length, flags: c_int) -> c_int;
+    fn gethostbyname(name: *const c_char) -> *mut libc::hostent;
+    fn gethostbyname2(name: *const c_char, family: c_int) -> *mut libc::hostent;
+    fn gethostbyname_r(name: *const c_char, host: *mut libc::hostent, buffer: *mut c_char,
+        room: Size, result: *mut *mut libc::hostent, error: *mut c_int) -> c_int;
+    fn gethostbyname2_r(name: *const c_char, family: c_int, host: *mut libc::hostent,
+        buffer: *mut c_char, room: Size, result: *mut *mut libc::hostent, error: *mut c_int)
+        -> c_int;
+    fn gethostbyaddr(address: *const c_void, length: Length, family: c_int) -> *mut libc::hostent;
+    #[allow(clippy::too_many_arguments, reason = "as many as the C function has")]
+    fn gethostbyaddr_r(address: *const c_void, length: Length, family: c_int,
+        host: *mut libc::hostent, buffer: *mut c_char, room: Size,
+        result: *mut *mut libc::hostent, error: *mut c_int) -> c_int;
+    fn res_query(name: *const c_char, class: c_int, kind: c_int, answer: *mut u8, room: c_int)
+        -> c_int;
+    fn res_search(name: *const c_char, class: c_int, kind: c_int, answer: *mut u8, room: c_int)
+        -> c_int;
+    fn res_nquery(state: *mut c_void, name: *const c_char, class: c_int, kind: c_int,
+        answer: *mut u8, room: c_int) -> c_int;
+    fn res_nsearch(state: *mut c_void, name: *const c_char, class: c_int, kind: c_int,
+        answer: *mut u8, room: c_int) -> c_int;
     fn unshare(flags: c_int) -> c_int;
     fn setns(fd: Fd, kind: c_int) -> c_int;
     fn prctl(option: c_int, a: libc::c_ulong, b: libc::c_ulong, c: libc::c_ulong, d: libc::c_ulong)

@@ -42,6 +42,7 @@ mod numbers;
 mod privileges;
 mod processes;
 mod readiness;
+mod resolving;
 mod rings;
 mod selecting;
 mod signals;
