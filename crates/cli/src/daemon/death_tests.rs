@@ -113,10 +113,10 @@ fn only_line(said: &str) -> &str {
     said
 }
 
-/// The function that `addr2line` finds at an offset; nothing where there is no such program.
+/// The functions that `addr2line` finds at an offset, those that were inlined there too; nothing where there is no such program.
 fn function_at(offset: &str) -> Option<String> {
     let output = Command::new("addr2line")
-        .arg("-Cfe")
+        .arg("-Cfie")
         .arg(std::env::current_exe().unwrap())
         .arg(offset)
         .output()
