@@ -198,6 +198,9 @@ pub struct Status {
     /// Whom to ask.
     #[command(flatten)]
     pub asking: Asking,
+    /// Programs of this tenant, instead of those of the host
+    #[arg(long, value_name = "NAME", conflicts_with = "shutdown")]
+    pub tenant: Option<String>,
     /// Ask the daemon to end; programs go on, new connections over kernel TCP
     #[arg(long)]
     pub shutdown: bool,
@@ -209,6 +212,9 @@ pub struct Ss {
     /// Whom to ask.
     #[command(flatten)]
     pub asking: Asking,
+    /// Programs of this tenant, instead of those of the host
+    #[arg(long, value_name = "NAME")]
+    pub tenant: Option<String>,
     /// Only sockets of programs with this name or process identifier
     #[arg(long, value_name = "NAME|PID")]
     pub program: Option<String>,
@@ -271,6 +277,9 @@ pub struct Top {
     /// Whom to ask.
     #[command(flatten)]
     pub asking: Asking,
+    /// Programs of this tenant, instead of those of the host
+    #[arg(long, value_name = "NAME")]
+    pub tenant: Option<String>,
     /// Print one page and end; --json, or an output that is no terminal, does so too
     #[arg(long)]
     pub once: bool,

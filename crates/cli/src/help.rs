@@ -56,6 +56,7 @@ pub const STATUS: &str = "\
 Examples:
   netchannel status
   netchannel status --json
+  netchannel status --tenant web
   netchannel status --socket /run/netchannel/test.sock
 
 Exit codes:
@@ -88,6 +89,7 @@ Examples:
   netchannel ss
   netchannel ss --program redis-server
   netchannel ss --path kernel
+  netchannel ss --tenant web
   netchannel ss --listening --json
 
 Reasons why a socket is kernel TCP:

@@ -54,10 +54,28 @@ pub fn execute() -> c_int {
     match arguments.command {
         Command::Run(options) => run::run(&options),
         Command::Daemon(options) => daemon::daemon(&options),
-        Command::Status(options) => ask::status(&options),
+        Command::Status(mut options) => {
+            let tenant = options.tenant.take();
+            tenants::with_scope(&mut options.asking, tenant).map_or_else(
+                |sentence| ask::finish(Err(sentence)),
+                |()| ask::status(&options),
+            )
+        }
         Command::Stop(options) => ask::stop(&options),
-        Command::Ss(options) => ask::sockets(&options),
-        Command::Top(options) => top::top(&options),
+        Command::Ss(mut options) => {
+            let tenant = options.tenant.take();
+            tenants::with_scope(&mut options.asking, tenant).map_or_else(
+                |sentence| ask::finish(Err(sentence)),
+                |()| ask::sockets(&options),
+            )
+        }
+        Command::Top(mut options) => {
+            let tenant = options.tenant.take();
+            tenants::with_scope(&mut options.asking, tenant).map_or_else(
+                |sentence| ask::finish(Err(sentence)),
+                |()| top::top(&options),
+            )
+        }
         Command::Peers(options) => hosts::peers(&options),
         Command::Channels(options) => hosts::channels(&options),
         Command::Tenants(options) => tenants::tenants(&options),

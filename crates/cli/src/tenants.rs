@@ -40,6 +40,17 @@ pub fn tenants(arguments: &Tenants) -> c_int {
     }
 }
 
+/// Asks about programs of a tenant from now on, where one is named: of its own CoreEngine.
+///
+/// # Errors
+/// A sentence: there is no such tenant.
+pub fn with_scope(asking: &mut Asking, tenant: Option<String>) -> Result<(), String> {
+    if let Some(name) = tenant {
+        asking.socket = Some(socket_of(asking, &name)?);
+    }
+    Ok(())
+}
+
 fn fetch(asking: &Asking) -> Result<Vec<TenantView>, String> {
     match ask(asking, Request::Tenants)? {
         Response::Tenants(tenants) => Ok(tenants),
