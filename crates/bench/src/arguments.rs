@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::paper::{self, PaperArguments};
 use crate::patterns::{self, PatternsArguments};
 use crate::repetitions::{OnOneHost, Repeated};
+use crate::tenants::caps::CapsArguments;
 use crate::tenants::{self, TenantsArguments};
 use clap::{Args, Subcommand};
 use netchannel_namespaces::Error as Refused;
@@ -64,6 +65,10 @@ pub enum Between {
     #[command(after_help = tenants::HELP)]
     Tenants(TenantsArguments),
 
+    /// Measure how the caps of tenants hold while others join
+    #[command(after_help = tenants::caps::HELP)]
+    Caps(CapsArguments),
+
     /// Measure traffic patterns between two such hosts: single flow, incast, outcast, all-to-all, RPCs and more
     #[command(after_help = patterns::HELP)]
     Patterns(PatternsArguments),
@@ -119,6 +124,7 @@ impl Arguments {
         match &self.between {
             Some(Between::Hosts(hosts)) => hosts.execute(launcher.netchannel, worker),
             Some(Between::Tenants(tenants)) => tenants.execute(launcher.netchannel, worker),
+            Some(Between::Caps(caps)) => caps.execute(launcher.netchannel, &worker),
             Some(Between::Patterns(patterns)) => {
                 let report = patterns::run(patterns, launcher.netchannel, worker)?;
                 patterns.shown.print(|| report.json(), || report.table())?;

@@ -220,7 +220,7 @@ pub struct NetChannel {
     /// Whether programs can be started as of a class.
     classes: bool,
     /// The tenant whose programs are started, in namespaces without a network; none: programs of the host.
-    tenant: Option<&'static str>,
+    tenant: Option<String>,
     daemon_pid: Option<libc::pid_t>,
     /// Ended when dropped; none if somebody else's daemon is used.
     _daemon: Option<Process>,
@@ -279,17 +279,29 @@ impl NetChannel {
     }
 
     /// The same for programs of a tenant.
-    pub fn of_tenant(self, name: &'static str) -> Self {
+    pub fn of_tenant(self, name: &str) -> Self {
         NetChannel {
-            tenant: Some(name),
+            tenant: Some(name.to_owned()),
             ..self
+        }
+    }
+
+    /// The same daemon for programs of another tenant. It must not outlive this one.
+    pub fn beside(&self, name: &str) -> Self {
+        NetChannel {
+            program: self.program.clone(),
+            socket: self.socket.clone(),
+            classes: self.classes,
+            tenant: Some(name.to_owned()),
+            daemon_pid: self.daemon_pid,
+            _daemon: None,
         }
     }
 
     /// `--require`: what cannot go over NetChannel must fail, not be measured as TCP.
     fn command(&self, class: Option<Class>, program: &OsStr, arguments: &[OsString]) -> Command {
         let mut command = plain_command(self.program.as_os_str(), &[]);
-        if let Some(tenant) = self.tenant {
+        if let Some(tenant) = &self.tenant {
             command.args(["tenants", "--socket"]).arg(&self.socket);
             command.args(["run", tenant, "--", "unshare", "--net", "--"]);
             command.arg(program).args(arguments);

@@ -63,10 +63,15 @@ pub fn status(arguments: &Status) -> c_int {
 /// `netchannel stop`: also states how many connections end with the daemon.
 pub fn stop(asking: &Asking) -> c_int {
     // Between programs of this host connections go on without a daemon; those with other hosts are its own.
-    let ending = match ask(asking, Request::Hosts) {
+    let of_peers: u64 = match ask(asking, Request::Hosts) {
         Ok(Response::Hosts(hosts)) => hosts.peers.iter().map(|peer| peer.sockets).sum(),
         _ => 0,
     };
+    let of_tenants: u64 = match ask(asking, Request::Tenants) {
+        Ok(Response::Tenants(tenants)) => tenants.iter().map(|one| one.connections).sum(),
+        _ => 0,
+    };
+    let ending = of_peers + of_tenants;
     finish(match ask(asking, Request::Shutdown) {
         Ok(Response::Ended) if asking.json => json(&serde_json::json!({
             "stopping": true,

@@ -277,7 +277,10 @@ impl Daemon {
         } else {
             self.idle_since.get_or_insert(now);
         }
-        let idle = self.options.idle_exit.zip(self.idle_since);
+        // Programs of tenants are not counted here, and need the daemon all the same.
+        let limit = self.options.idle_exit;
+        let limit = limit.filter(|_| self.tenants.is_empty());
+        let idle = limit.zip(self.idle_since);
         let idle = idle.and_then(|(limit, since)| since.checked_add(limit));
         if idle.is_some_and(|deadline| deadline <= now) {
             tracing::info!("no program for long enough");

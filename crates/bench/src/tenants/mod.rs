@@ -10,6 +10,7 @@
 //! what proves that the stack carried its bytes.
 
 mod arguments;
+pub mod caps;
 
 pub use arguments::{HELP, TenantsArguments, TenantsExperiment};
 

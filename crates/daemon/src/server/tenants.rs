@@ -168,6 +168,11 @@ impl Tenants {
         }
     }
 
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.served.is_empty()
+    }
+
     /// What is shown of them.
     pub fn show(&self) -> Vec<TenantView> {
         self.served.iter().map(show).collect()
