@@ -12,6 +12,11 @@ pub struct Caps {
     pub incoming: Cap,
 }
 
+/// Steps of a second in which bytes are let go: over a tenth of a second a cap is met within a fiftieth.
+const STEPS: u64 = 500;
+/// Bytes of a step, at least: calls for less cost more than they even out.
+const LEAST_STEP: u64 = 16 << 10;
+
 /// One direction.
 #[derive(Debug, Default)]
 pub struct Cap(Option<TokenBucket>);
@@ -39,7 +44,10 @@ impl Cap {
     pub fn permit(&mut self, wanted: u64, now: u64) -> Result<u64, u64> {
         match &mut self.0 {
             None => Ok(wanted),
-            Some(bucket) => bucket.permit(wanted, now),
+            Some(bucket) => {
+                let step = (bucket.rate().per_second() / STEPS).max(LEAST_STEP);
+                bucket.permit(wanted.min(step), now)
+            }
         }
     }
 
