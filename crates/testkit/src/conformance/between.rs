@@ -1,4 +1,5 @@
-//! `conformance compare --hosts`: every case whose structure allows it between two hosts, over kernel TCP and over NetChannel.
+//! `conformance compare --hosts`: every case whose structure allows it between two hosts, over kernel TCP and over
+//! NetChannel.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +15,11 @@ use netchannel_testkit::unsteady;
 
 use crate::asked::{Options, names, this_program};
 
-/// The ends that are on the other host, once each.
+/// The ends that can be on the other host. Each is tried once.
 const SIDES: [Side; 2] = [Side::Server, Side::Client];
 
-/// Runs cases between hosts; exit status 0 if nothing differs from kernel TCP, 77 if there can be no two hosts here.
+/// Runs cases between hosts. Returns exit status 0 if nothing differs from kernel TCP, 77 if two hosts cannot be made
+/// here.
 pub fn compare(options: &Options) -> i32 {
     let start = Instant::now();
     let mut hosts = match TwoHosts::make(options.program.as_deref()) {
@@ -45,7 +47,7 @@ pub fn compare(options: &Options) -> i32 {
         for (kernel, netchannel) in
             both_ways(options, &cases, |over, cases| between(over, side, cases))
         {
-            // Over NetChannel it may have failed before it came to that.
+            // Over NetChannel the case may have failed before it printed the mark.
             let both = [Some(&kernel), netchannel.as_ref()];
             let reason = both.into_iter().flatten().find_map(Report::not_between);
             match reason {
@@ -56,7 +58,7 @@ pub fn compare(options: &Options) -> i32 {
             }
         }
     }
-    // What one of the two ways could do is between hosts.
+    // A case that ran between hosts with one of its two ends need not run within one host.
     within.retain(|case, _| !tally.apart.contains_key(case));
     if options.within && options.program.is_some() {
         let cases: Vec<String> = within.keys().cloned().collect();
@@ -76,7 +78,8 @@ pub fn compare(options: &Options) -> i32 {
     i32::from(!tally.different.is_empty() || ended)
 }
 
-/// Each case over kernel TCP and, where there is one, over NetChannel: both in full, or kernel TCP only for what does not pass otherwise.
+/// Runs each case over kernel TCP and, where there is one, over NetChannel: both in full, or kernel TCP only for cases
+/// that do not pass otherwise.
 fn both_ways(
     options: &Options,
     cases: &[String],
@@ -121,7 +124,7 @@ fn both_ways(
     pairs.collect()
 }
 
-/// Cases as they are, on host a, under its daemon.
+/// Runs cases unchanged on host a, under its daemon.
 fn run_within(this: &Path, hosts: &TwoHosts, cases: &[String], options: &Options) -> Vec<Report> {
     run_all(cases, options.jobs, |case| {
         let command = hosts.command(this, hosts.a(), Over::NetChannel);
@@ -141,21 +144,21 @@ fn daemons_ended(hosts: &mut TwoHosts) -> bool {
     ended
 }
 
-/// What came out.
+/// The results.
 #[derive(Default)]
 struct Tally {
     /// Cases that ran between hosts, and how often.
     apart: BTreeMap<String, usize>,
-    /// Lines about those that differ.
+    /// Lines about cases that differ.
     different: Vec<String>,
     /// Lines about differences that are kept.
     kept: Vec<String>,
-    /// By reason, what is left out.
+    /// The cases that are left out, by reason.
     left_out: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Tally {
-    /// The cases that say something with this end on the other host; notes the others.
+    /// The cases that test something with this end on the other host. Notes the others.
     fn leave_out(&mut self, side: Side, cases: &[String]) -> Vec<String> {
         let mut rest = Vec::with_capacity(cases.len());
         for case in cases {
@@ -185,7 +188,7 @@ impl Tally {
             verdict.map_or("-", Verdict::word),
             message.replace('\n', " | ")
         );
-        // Between hosts the daemon leads connections on, as its relay does.
+        // Between hosts the daemon forwards connections, as its relay does.
         let number = kept_through_the_relay(&kernel.case);
         let lines = match number {
             Some(_) if good(&kernel.verdict) => &mut self.kept,

@@ -1,4 +1,4 @@
-//! Corner 3: fork; what the child does to its copies must not harm the parent's connection.
+//! Corner 3: fork. The child's actions on its copies must not harm the parent's connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -280,7 +280,7 @@ fn corner_03_forks_while_threads_open_and_close(family: Family) {
     // The longer the kernel copies a process, the more the threads do meanwhile.
     let memory = vec![1_u8; 16 << 20];
     for _ in 0..60 {
-        // The numbers of its descriptors are those the threads have or are about to have.
+        // The numbers of its descriptors are those that the threads have or are about to have.
         fork_child(exchange).join();
     }
     drop(std::hint::black_box(memory));
@@ -288,7 +288,7 @@ fn corner_03_forks_while_threads_open_and_close(family: Family) {
     threads.into_iter().for_each(join_thread);
 }
 
-/// What TCP takes that nobody reads, at least.
+/// The least number of bytes that TCP takes without a reader.
 const MUCH: usize = 100_000;
 
 fn corner_03_child_writes_what_nobody_reads(family: Family) {
@@ -331,7 +331,7 @@ fn corner_03_parent_goes_on_writing_after_fork(family: Family) {
     expect_alive(client, server);
 }
 
-/// What one process adds, the other is told of, and may change.
+/// A member that one process adds is reported to the other one, which may change it.
 fn corner_03_set_gets_a_member_after_fork(family: Family) {
     let (client, server) = pair(family);
     let set = sys::epoll_create().unwrap();
@@ -384,7 +384,7 @@ fn corner_03_clone_by_number(family: Family) {
     expect_end(client);
 }
 
-/// What one process sets of a socket, every process that has it is told.
+/// Options that one process sets of a socket hold in every process that has the socket.
 fn corner_03_options_are_the_sockets(family: Family) {
     let (client, _server) = pair(family);
     let set = |name, value| set_int(client, libc::IPPROTO_TCP, name, value);

@@ -1,4 +1,4 @@
-//! Corner 4: a listener has one queue of connections, whoever looks at it, and whichever process came by it.
+//! Corner 4: a listener has one queue of connections, for every process that polls it, and however a process got it.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -26,7 +26,7 @@ cases! {
     ];
 }
 
-/// A child that connects and stays until it is told to end.
+/// A child that connects and stays until it is released.
 struct Client {
     connected: Baton,
     end: Baton,
@@ -59,7 +59,7 @@ impl Client {
     }
 }
 
-/// A listener that does not block, and the address of it.
+/// A non-blocking listener and its address.
 fn patient_listener(family: Family) -> (Descriptor, std::net::SocketAddr) {
     let (listening, address) = listener(family);
     set_nonblocking(listening);
@@ -131,7 +131,7 @@ fn corner_04_queue_set_made_after_the_connection(family: Family) {
 fn corner_04_queue_waits_over_a_fork_for_the_child(family: Family) {
     let (listening, address) = patient_listener(family);
     let client = Client::new(listening, address, b"1");
-    // Seen by the parent, and not yet.
+    // The parent's poll reports the connection, and then does not.
     assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
     let other = Client::new(listening, address, b"2");
     fork_child(|| {
@@ -168,7 +168,7 @@ fn corner_04_queue_waits_over_a_fork_for_both(family: Family) {
     [first, second, third].into_iter().for_each(Client::end);
 }
 
-/// A child does `look` when it is told to, before the parent accepts.
+/// A child runs `look` when it is released, before the parent accepts.
 fn looks_and_leaves(family: Family, look: impl FnOnce(Descriptor) + Copy) {
     let (listening, address) = patient_listener(family);
     let (mine, childs) = (Baton::new(), Baton::new());
@@ -384,7 +384,7 @@ fn corner_04_queue_last_holder_goes(family: Family) {
     assert_eq!(sys::recv(socket, &mut [0], 0), Err(Errno(libc::ECONNRESET)));
 }
 
-/// What TCP takes that nobody reads, at least.
+/// The least number of bytes that TCP takes without a reader.
 const MUCH: usize = 100_000;
 
 fn corner_04_queue_child_answers_much(family: Family) {

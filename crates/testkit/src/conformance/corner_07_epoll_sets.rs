@@ -91,7 +91,7 @@ fn corner_07_edge_and_level_in_two_sets(family: Family) {
     assert_eq!(sys::epoll_wait(level, 4, 0).unwrap().len(), 0);
 }
 
-/// A thread that sleeps in a set, and is told of one event, or of none in ten seconds.
+/// A thread that sleeps in a set. It gets one event, or none within ten seconds.
 fn sleeper_in(set: Descriptor) -> std::thread::JoinHandle<sys::Outcome<usize>> {
     let (thread, id) = start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|told| told.len()));
     await_asleep(id);
@@ -105,7 +105,7 @@ fn corner_07_joins_while_another_thread_sleeps(family: Family) {
         let (client, server) = pair(family);
         let sleeper = sleeper_in(set);
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 1).unwrap();
-        // What woke the sleeper may be taken here.
+        // The event that woke the sleeper may be taken here.
         assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
         send_all(server, b"x");
         assert_eq!(join_thread(sleeper), Ok(1));
@@ -119,7 +119,7 @@ fn corner_07_listener_joins_while_another_thread_sleeps(family: Family) {
     let set = set_of(&[(idle, IN)]);
     for _ in 0..20 {
         let (listening, address) = listener(family);
-        // So that there is a link to it.
+        // So that there is a link to the listener.
         for _ in 0..2 {
             let client = connect_to(address);
             sys::close(sys::accept(listening).unwrap()).unwrap();
@@ -135,7 +135,8 @@ fn corner_07_listener_joins_while_another_thread_sleeps(family: Family) {
     }
 }
 
-/// What woke a thread may be taken by another one before it runs: it sleeps on, and hears of what comes next.
+/// The event that woke a thread may be taken by another thread before the first one runs. It sleeps on, and is woken by
+/// later events.
 fn corner_07_sleeps_on_while_another_thread_is_told(family: Family) {
     let pairs = pairs(family, 2);
     let events = IN | ET | ONESHOT;
@@ -153,7 +154,7 @@ fn corner_07_sleeps_on_while_another_thread_is_told(family: Family) {
         let is_told = sys::epoll_wait(set, 4, 0).unwrap().len() == 1;
         if is_told {
             read(0);
-            // So may be what was to tell the sleeper of the change.
+            // The wake-up of the sleeper for the change may be taken here, too.
             assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
             send_all(pairs[1].1, b"x");
         }
@@ -207,7 +208,7 @@ fn echo_with_threads(family: Family, events: u32, connections: usize, rounds: us
     }
 }
 
-/// Echoes what is there; true at the end of the stream.
+/// Echoes the bytes that are there. True at the end of the stream.
 fn echo_available(socket: Descriptor) -> bool {
     let mut buffer = [0_u8; 1024];
     loop {
@@ -229,7 +230,7 @@ fn corner_07_one_set_several_threads_edge(family: Family) {
 }
 
 fn corner_07_one_set_several_threads_each_event_once(family: Family) {
-    // Edge-triggered: of several sleepers one gets the event, and it is not told twice.
+    // Edge-triggered: one of several sleepers gets the event, which is reported only once.
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN | ET)]);
     let threads: Vec<_> = (0..3)
@@ -262,7 +263,7 @@ fn corner_07_set_shared_over_fork(family: Family) {
 }
 
 fn corner_07_child_waits_on_inherited_set(family: Family) {
-    // The child adds a socket the parent does not have; the parent's wait is told of it too.
+    // The child adds a socket that the parent does not have. The parent's wait reports it too.
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN)]);
     let added = Baton::new();
@@ -282,7 +283,7 @@ fn corner_07_child_waits_on_inherited_set(family: Family) {
     assert_eq!(told.first().map(|told| told.data), Some(77));
     go.pass();
     child.join();
-    // Gone with the child, which held the only reference.
+    // The member went with the child, which held the only reference.
     assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
     send_all(server, b"x");
     assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
@@ -330,7 +331,7 @@ fn corner_07_exclusive_in_two_sets(family: Family) {
     assert_eq!(changed, Err(Errno(libc::EINVAL)));
 }
 
-/// A loop takes a connection out and adds it again with every request, and sleeps with and without it.
+/// A loop removes a connection and adds it again with every request, and sleeps with and without it.
 fn corner_07_out_and_in_again(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN)]);
@@ -357,7 +358,7 @@ fn corner_07_out_and_in_again(family: Family) {
     }
 }
 
-/// What comes under the descriptor of a connection that was taken out is another member.
+/// A new socket under the number of a removed connection is another member.
 fn corner_07_out_then_closed(family: Family) {
     let (client, server) = pair(family);
     let (other, far) = pair(family);
@@ -384,7 +385,7 @@ fn corner_07_out_then_closed(family: Family) {
     assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
 }
 
-/// A member that was taken out before a fork is added again by the child.
+/// A member that was removed before a fork is added again by the child.
 fn corner_07_out_before_fork(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN)]);
@@ -407,7 +408,7 @@ fn corner_07_dup_and_original_in_one_set(family: Family) {
     let copy = sys::dup(client).unwrap();
     let set = set_of(&[(client, IN), (copy, IN)]);
     send_all(server, b"x");
-    // Who waits meanwhile may be woken between the two.
+    // A waiting thread may be woken between the two.
     eventually("both are told", || {
         let mut told: Vec<_> = sys::epoll_wait(set, 4, 10_000)
             .unwrap()
@@ -447,7 +448,7 @@ fn corner_07_mixed_with_pipes_and_eventfds(family: Family) {
     told(&[0, 1, 2]);
     expect_bytes(client, b"x");
     told(&[1, 2]);
-    // With room for one event at a time, each of several ready ones has its turn.
+    // With room for one event at a time, several ready members take turns.
     send_all(server, b"y");
     await_events(client, libc::POLLIN);
     let mut seen = [0; 3];
@@ -495,7 +496,7 @@ fn corner_07_two_hundred_sockets_in_one_set(family: Family) {
     }
 }
 
-/// The set is not told of the first client's end, and shall not take the second for it.
+/// The set has not reported the first client's end, and must not take the second client for the first.
 fn corner_07_many_come_after_a_client_whose_end_poll_saw(family: Family) {
     (0..4).for_each(|_| come_after_an_end(family));
 }
@@ -553,7 +554,7 @@ fn come_after_an_end(family: Family) {
     }
 }
 
-/// What the kernel has is told with what is virtual, however soon a wait follows another.
+/// Kernel members are reported together with virtual ones, however soon a wait follows another.
 fn corner_07_both_kinds_are_told_each_time(family: Family) {
     let (client, _server) = pair(family);
     let set = set_of(&[(client, OUT), (tcp(family), IN)]);

@@ -1,4 +1,4 @@
-//! Corner 7, sets that processes share over a fork: members that only some of them have still, and edges.
+//! Corner 7, sets that processes share over a fork: members that only some of the processes still have, and edges.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN};
@@ -74,7 +74,7 @@ fn corner_07_shared_member_changed_by_who_has_it_still(family: Family) {
     child.join();
 }
 
-/// More than a set has room for what is known to all who share it.
+/// More members than fit into the state that all sharing processes have in common.
 fn corner_07_shared_members_come_and_go(family: Family) {
     let (listening, address) = listener(family);
     let set = set_of(listening, 0);
@@ -89,7 +89,7 @@ fn corner_07_shared_members_come_and_go(family: Family) {
                 (client, server)
             })
             .collect();
-        // It ends without a word of what it has.
+        // The child ends without closing its descriptors.
         fork_child(|| sys::exit_now(0)).join();
         let holds = Baton::new();
         let holder = fork_child(|| holds.take());
@@ -158,7 +158,7 @@ fn corner_07_shared_edge_is_told_once(family: Family) {
     expect_bytes(server, b"onetwo");
 }
 
-/// A process that waits for a connection itself, and gives up, takes nothing from another one's set.
+/// A process that waits for a connection itself, and gives up, takes no event from another process's set.
 fn corner_07_shared_member_that_another_process_waited_for(family: Family) {
     let (client, server) = pair(family);
     for give_up in [
@@ -203,7 +203,7 @@ fn spent() -> std::time::Duration {
     std::time::Duration::new(time.tv_sec.cast_unsigned(), nanoseconds)
 }
 
-/// What concerns only the process that has not looked yet keeps no other one awake.
+/// An event that concerns only the process that has not looked yet keeps no other process awake.
 fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
     let (listening, address) = listener(family);
     let ready = Baton::new();
@@ -216,7 +216,7 @@ fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
     assert_eq!(told(set, 20), 0);
     ready.pass();
     client.join();
-    // The parent looks neither at the set nor at the connection.
+    // The parent looks at neither the set nor the connection.
     let child = fork_child(|| {
         let before = spent();
         assert_eq!(told(set, 400), 0);
@@ -226,7 +226,7 @@ fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
     child.join();
 }
 
-/// A child that has executed another program has the members of the set as before, and what it does to them holds for its parent.
+/// A child that has executed another program still has the members of the set, and its changes hold for its parent.
 fn corner_07_shared_with_another_program(family: Family) {
     let (client, server) = pair(family);
     let (listening, address) = listener(family);
@@ -293,7 +293,7 @@ fn corner_07_shared_edges_and_one_shots_over_exec(family: Family) {
         };
         let wait = Baton::new();
         let child = fork_child(|| {
-            // A set of its own again, once its parent has closed it.
+            // The set is the child's alone, once its parent has closed it.
             wait.take();
             sys::close(client).unwrap();
             run();

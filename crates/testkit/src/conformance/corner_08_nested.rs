@@ -1,4 +1,4 @@
-//! Corner 8: sets within sets, poll on a set, changes to a set that somebody waits on.
+//! Corner 8: sets within sets, poll on a set, changes to a set in which another thread waits.
 
 use netchannel_testkit::far::Side;
 use netchannel_testkit::support::*;
@@ -81,7 +81,7 @@ fn corner_08_nested_five_deep(family: Family) {
     expect_bytes(client, b"x");
 }
 
-/// In whatever order they are put into each other, whoever sleeps in one of them is woken, and nothing is told after it is taken.
+/// Sets are nested in any order. A sleeper in any of them is woken, and no event is reported after it was taken.
 fn corner_08_nested_five_deep_each_is_woken(family: Family) {
     for downwards in [false, true] {
         let (client, server) = pair(family);
@@ -112,7 +112,7 @@ fn corner_08_nested_five_deep_each_is_woken(family: Family) {
         let sixth = sys::epoll_create().unwrap();
         let deeper = sys::epoll_control(sixth, libc::EPOLL_CTL_ADD, sets[4], IN, 0);
         assert_eq!(deeper, Err(Errno(libc::ELOOP)));
-        // Without the one between, the innermost is of no more concern.
+        // Without the set between, the innermost set no longer matters.
         sys::epoll_control(sets[1], libc::EPOLL_CTL_DEL, sets[0], 0, 0).unwrap();
         send_all(server, b"y");
         assert_eq!(data_of(&sys::epoll_wait(sets[0], 4, 10_000).unwrap()), [0]);
@@ -180,7 +180,7 @@ fn corner_08_select_on_a_set(family: Family) {
     assert!(read.has(set));
 }
 
-/// The first connection of another program is both's.
+/// The first connection of another program makes both readable.
 fn corner_08_select_on_a_listener_and_its_set(family: Family) {
     let (listener, address) = listener(family);
     let set = sys::epoll_create().unwrap();

@@ -1,4 +1,4 @@
-//! Corner 9: edge-triggered and one-shot notification, and events of numbers that were closed.
+//! Corner 9: edge-triggered and one-shot notification, and events of closed numbers.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -42,10 +42,10 @@ fn set_with(descriptor: Descriptor, events: u32) -> Descriptor {
     set
 }
 
-/// Exactly one event with exactly these bits, waited for.
+/// Waits for exactly one event with exactly these bits.
 #[track_caller]
 fn expect_told(set: Descriptor, events: u32) {
-    // For ever: at the end of a limit what is there is found, though nobody was woken for it.
+    // Without a time-out: at the end of a time-out the event would be found even without a wake-up.
     assert_eq!(
         sys::epoll_wait(set, 8, -1).unwrap(),
         [Told { data: 1, events }]
@@ -74,7 +74,7 @@ fn corner_09_edge_again_with_new_data_undrained(family: Family) {
     for round in 0..5_usize {
         send_pattern(server, round * 10, 10);
         expect_told(set, IN);
-        // More stays unread with every round: silent until more comes.
+        // More bytes stay unread with every round: no event until more bytes arrive.
         expect_pattern(client, round * 3, 3);
         expect_silence(set);
     }
@@ -126,8 +126,8 @@ fn corner_09_edge_out_told_once_and_again_after_full(family: Family) {
     expect_silence(set);
     let mut sent = 0;
     for _ in 0..3 {
-        // Room that comes while bytes are on their way to a far reader is told, too. Nobody may take the edge of a
-        // writer that is not told again before it is full again: so that room is filled, until no more comes.
+        // Room that appears while bytes are in transit to a far reader is reported, too. The writer gets no further
+        // edge until the buffer is full again, so the room is filled until no more appears.
         let mut filled = 0;
         loop {
             filled += fill_from(client, sent + filled);
@@ -160,7 +160,7 @@ fn corner_09_edge_out_of_what_a_child_inherited(family: Family) {
         expect_told(set, OUT);
         let mut sent = 0;
         for _ in 0..3 {
-            // Who has slept while there was room is still told of room that comes.
+            // A sleeper that has slept while there was room is still woken by new room.
             expect_silence(set);
             let filled = fill_from(client, sent);
             expect_pattern(server, sent, filled);
@@ -190,7 +190,7 @@ fn corner_09_edge_in_and_out_together(family: Family) {
     let set = set_with(client, IN | OUT | ET);
     expect_told(set, OUT);
     send_all(server, b"x");
-    // The wake-up by data tells all that is true.
+    // The wake-up by data reports all bits that hold.
     expect_told(set, IN | OUT);
     expect_bytes(client, b"x");
     expect_silence(set);
@@ -203,7 +203,7 @@ fn corner_09_edge_listener(family: Family) {
     let first = connect_to(address);
     expect_told(set, IN);
     expect_silence(set);
-    // One connection stays in the queue: the next one is told all the same.
+    // One connection stays in the queue. The next one is reported all the same.
     let second = connect_to(address);
     expect_told(set, IN);
     for socket in [first, second] {
@@ -327,7 +327,7 @@ fn corner_09_oneshot_data_between_event_and_rearm(family: Family) {
     }
 }
 
-/// One thread waits, others read a piece of what each event tells of and arm the member again.
+/// One thread waits. Others read a part of each event's bytes and arm the member again.
 fn corner_09_oneshot_rearmed_by_other_threads(family: Family) {
     const PAIRS: usize = 8;
     const ROUNDS: usize = 300;
@@ -461,12 +461,12 @@ fn corner_09_event_lives_with_the_dup(family: Family) {
 fn corner_09_event_lives_with_the_dup_of_a_sleeper(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN);
-    // It has slept with the first descriptor.
+    // The thread has slept with the first descriptor.
     expect_silence(set);
     let copies = [sys::dup(client).unwrap(), sys::dup(client).unwrap()];
     let [reader, writer] = sys::pipe(0).unwrap();
     assert_eq!(sys::dup2(reader, client), Ok(client));
-    // What the number means now is not in the set.
+    // The file that the number means now is not in the set.
     sys::write(writer, b"other").unwrap();
     expect_silence(set);
     for copy in copies {

@@ -1,4 +1,4 @@
-//! Corner 12, while a connect is under way: a full backlog keeps it waiting, as a far host would.
+//! Corner 12, while a connect is in progress: a full backlog keeps it waiting, as a far host would.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ cases! {
     ];
 }
 
-/// A listener whose backlog is full: whoever connects waits until [`Full::drain`].
+/// A listener whose backlog is full: connects wait until [`Full::drain`].
 struct Full {
     listening: Descriptor,
     address: SocketAddr,
@@ -46,7 +46,7 @@ impl Full {
         }
     }
 
-    /// Makes room: TCP says its SYN again within a second or two.
+    /// Makes room. TCP sends its SYN again within a second or two.
     fn drain(&self) {
         sys::close(sys::accept(self.listening).unwrap()).unwrap();
         sys::close(self.filler).unwrap();
@@ -127,7 +127,7 @@ fn corner_12_connecting_epoll(family: Family) {
         };
         assert_eq!(told, [out]);
         assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
-        // The one that was closed may have been established first.
+        // The connection of the closed socket may have been established first.
         let server = full.accept();
         send_all(client, b"me");
         let mut bytes = [0; 2];
@@ -203,7 +203,7 @@ fn corner_12_connecting_eintr(family: Family) {
     let address = full.address;
     let (thread, task) = start_thread(move || sys::connect(client, address));
     assert_eq!(interrupt(thread, task), Err(Errno(libc::EINTR)));
-    // It goes on without the call, and can be waited for.
+    // The connect goes on without the call, and can be waited for.
     let (thread, task) = start_thread(move || sys::connect(client, address));
     await_asleep(task);
     assert!(!thread.is_finished());
@@ -269,14 +269,14 @@ fn corner_12_connecting_refused_late_told_by_calls(family: Family) {
     assert_eq!(sys::send(clients[1], b"x", libc::MSG_NOSIGNAL), refused);
     let sent = sys::send(clients[1], b"x", libc::MSG_NOSIGNAL);
     assert_eq!(sent, Err(Errno(libc::EPIPE)));
-    // Told by connect, the socket can be connected anew.
+    // After connect has returned the error, the socket can be connected anew.
     let told = sys::connect(clients[2], full.address);
     assert_eq!(told, Err(Errno(libc::ECONNREFUSED)));
     let (listening, address) = listener(family);
     set_blocking(clients[2]);
     assert_eq!(sys::connect(clients[2], address), Ok(()));
     expect_alive(clients[2], sys::accept(listening).unwrap());
-    // Without an error that is left, it was aborted.
+    // Without a pending error, the connect was aborted.
     let told = sys::connect(clients[0], full.address);
     assert_eq!(told, Err(Errno(libc::ECONNABORTED)));
 }
@@ -304,7 +304,7 @@ fn corner_12_connecting_closed(family: Family) {
     let client = full.start(family);
     full.drain();
     await_events(client, libc::POLLOUT);
-    // Those that were closed are not handed out, or have ended.
+    // Connections of closed sockets are not returned, or have ended.
     let server = loop {
         let server = full.accept();
         if sys::getpeername(server) == sys::getsockname(client) {

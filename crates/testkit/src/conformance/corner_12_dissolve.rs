@@ -1,4 +1,4 @@
-//! Corner 12, `connect` to nowhere (`AF_UNSPEC`): the connection goes, the socket stays and can be connected anew.
+//! Corner 12, `connect` to `AF_UNSPEC`: the connection ends, the socket stays and can be connected anew.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, HUP, IN, RDHUP};
@@ -37,7 +37,7 @@ pub(crate) fn nowhere(socket: Descriptor) -> sys::Outcome<()> {
     sys::connect_raw(socket, &sys::RawAddress::empty())
 }
 
-/// Dissolves, and asks for the error that Linux leaves in some states.
+/// Dissolves the connection, and reads the error that Linux leaves in some states.
 fn dissolve(socket: Descriptor) {
     assert_eq!(nowhere(socket), Ok(()));
     let _ = socket_error(socket);
@@ -48,7 +48,7 @@ fn dissolve(socket: Descriptor) {
     assert_eq!(poll_one(socket, ALL, 0), hung);
 }
 
-/// Connects to a new listener and talks.
+/// Connects to a new listener and exchanges bytes.
 fn again(family: Family, socket: Descriptor) -> Descriptor {
     let (listening, address) = listener(family);
     assert_eq!(sys::connect(socket, address), Ok(()));
@@ -69,7 +69,7 @@ fn corner_12_dissolve_drops_what_came(family: Family) {
     child.join();
 }
 
-/// Its number stays its own where the limit lies below it.
+/// The socket keeps its number where the limit lies below it.
 fn corner_12_dissolve_beyond_a_lower_limit(family: Family) {
     let (client, _server) = pair(family);
     let limit = sys::descriptor_limit().unwrap();
@@ -222,7 +222,7 @@ fn corner_12_dissolve_of_a_listener(family: Family) {
     expect_alive(client, server);
 }
 
-/// The port of a listener that has no more is its own only where the program has named it.
+/// A listener that was dissolved keeps its port only if the program has named the port.
 fn corner_12_dissolve_gives_the_port_of_a_listener_back(family: Family) {
     let free = tcp(family);
     sys::bind(free, family.loopback(0)).unwrap();
@@ -298,7 +298,7 @@ fn corner_12_dissolve_leaves_an_error(family: Family) {
     assert_eq!(socket_error(client), RESET);
     assert_eq!(socket_error(client), Errno(0));
     await_events(server, libc::POLLERR);
-    // Where there is no connection any more, nothing is left.
+    // Without a connection, no error is left.
     assert_eq!(nowhere(server), Ok(()));
     assert_eq!(socket_error(server), RESET);
     assert_eq!(nowhere(server), Ok(()));
@@ -312,8 +312,8 @@ fn corner_12_dissolve_leaves_an_error(family: Family) {
     again(family, client);
 }
 
-/// The address goes for both, the port is shown still.
-/// Of the connection nothing is left, not even its end, for whoever else has the socket.
+/// The address is removed for both processes, and the port is still shown. No state of the connection is left, not even
+/// its end, for other processes that have the socket.
 fn corner_12_dissolve_leaves_no_end_to_a_child(family: Family) {
     for said in [false, true] {
         let (client, server) = pair(family);

@@ -1,4 +1,5 @@
-//! Corner 12, what is left with a socket whose connection has gone and that can be connected anew: its port, its address, an error.
+//! Corner 12, the state of a socket whose connection has ended and that can be connected anew: its port, its address,
+//! an error.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -39,7 +40,7 @@ fn begun(socket: Descriptor, address: std::net::SocketAddr) {
     await_events(socket, libc::POLLOUT);
 }
 
-/// A connect that was begun and not asked about, whose connection the listener has reset: it was told now.
+/// A connect in progress, whose connection the listener has reset. The error has been returned.
 fn reset_and_told(family: Family, socket: Descriptor) -> u16 {
     let (listening, address) = listener(family);
     begun(socket, address);
@@ -67,7 +68,7 @@ fn corner_12_former_port_after_a_connect_to_nowhere(family: Family) {
     assert!(named.ip().is_unspecified(), "{named}");
 }
 
-/// What it is bound or connected to next has another one.
+/// The next bind or connect gives the socket another port.
 fn corner_12_former_port_is_not_kept(family: Family) {
     let (client, _server) = pair(family);
     nowhere(client);
@@ -87,7 +88,7 @@ fn corner_12_former_port_is_not_kept(family: Family) {
     assert_eq!(sys::getsockname(again), Ok(from));
 }
 
-/// A port that the kernel chose goes with the connection, an address stays.
+/// A port that the kernel chose is released with the connection, an address stays.
 fn corner_12_former_address_is_kept(family: Family) {
     let client = tcp(family);
     sys::bind(client, family.loopback(0)).unwrap();
@@ -149,7 +150,7 @@ fn corner_12_former_error_is_told_once(family: Family) {
     child.join();
 }
 
-/// The connection ended before anybody was told that it is there.
+/// The connection ended before the program was notified that it is established.
 fn corner_12_former_error_of_a_connect_is_told_once(family: Family) {
     let (listening, address) = listener(family);
     let client = tcp(family);
@@ -179,7 +180,8 @@ fn corner_12_former_urgent_byte_is_gone(family: Family) {
     child.join();
 }
 
-/// Whose bytes met who has shut both directions is told of the reset, and the other one finds it, too, whatever becomes of the first.
+/// A sender whose bytes meet a peer that has shut both directions is notified of the reset. The peer finds the reset,
+/// too, whatever becomes of the sender.
 fn corner_12_former_peer_is_reset_all_the_same(family: Family) {
     let (listening, address) = listener(family);
     let client = tcp(family);
@@ -193,7 +195,7 @@ fn corner_12_former_peer_is_reset_all_the_same(family: Family) {
     assert_eq!(sys::recv(server, &mut [0; 8], 0), Err(RESET));
 }
 
-/// Whom to signal is a matter of the file.
+/// The owner to signal belongs to the open file.
 fn corner_12_former_owner_is_kept(family: Family) {
     let own = sys::getpid();
     let own_as = |socket| {
@@ -222,7 +224,7 @@ fn corner_12_former_owner_is_kept(family: Family) {
 const F_SETSIG: libc::c_int = 10;
 const F_GETSIG: libc::c_int = 11;
 
-/// A connection that is over has its address until a `bind` finds another one in use.
+/// A socket whose connection has ended keeps its address until a `bind` finds another address in use.
 fn corner_12_former_address_goes_with_a_bind_that_fails(family: Family) {
     let (listening, address) = listener(family);
     let client = connect_to(address);

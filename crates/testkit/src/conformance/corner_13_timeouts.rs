@@ -32,7 +32,7 @@ pub fn set_timeout(socket: Descriptor, option: libc::c_int, milliseconds: i64) {
     sys::set_option(socket, libc::SOL_SOCKET, option, timeout).expect("a time-out");
 }
 
-/// How long a call took, which must be about so many milliseconds.
+/// Measures a call, which must take about `milliseconds`.
 #[track_caller]
 fn lasts<T>(milliseconds: u64, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
@@ -59,7 +59,7 @@ fn corner_13_recv_timeout(family: Family) {
     expect_alive(client, server);
     let timeout: libc::timeval = sys::option(client, libc::SOL_SOCKET, libc::SO_RCVTIMEO).unwrap();
     assert_eq!((timeout.tv_sec, timeout.tv_usec), (0, 100_000));
-    // Zero is for ever.
+    // Zero is no time-out.
     set_timeout(client, libc::SO_RCVTIMEO, 0);
     let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 4], 0));
     await_asleep(task);
@@ -137,7 +137,7 @@ fn corner_13_accept_timeout(family: Family) {
     let client = connect_to(address);
     let server = sys::accept(listening).unwrap();
     expect_alive(client, server);
-    // The accepted one inherits it.
+    // The accepted socket inherits the time-out.
     let answer = lasts(100, || sys::recv(server, &mut [0_u8; 4], 0));
     assert_eq!(answer, Err(Errno(libc::EAGAIN)));
 }
@@ -151,7 +151,7 @@ const SHORT: libc::timespec = libc::timespec {
     tv_nsec: 20_000_000,
 };
 
-/// Blocks SIGUSR1 and makes it pending; the answer is a mask that lets it through.
+/// Blocks SIGUSR1 and makes it pending. Returns a mask that lets it through.
 fn pending_signal() -> libc::sigset_t {
     interrupting();
     sys::block_signals(&[libc::SIGUSR1]);

@@ -1,4 +1,4 @@
-//! Corner 14, names, lengths and control data that are wrong: what is said, and what was moved.
+//! Corner 14, names, lengths and control data that are wrong: the returned error, and how many bytes were moved.
 
 use std::ptr::{null, null_mut};
 
@@ -38,7 +38,7 @@ fn said<T: Into<i64>>(result: T) -> Result<i64, Errno> {
     Ok(result)
 }
 
-/// Room for any name, which names nobody.
+/// A buffer for any name, which holds no address.
 fn room() -> [u64; 32] {
     [0; 32]
 }
@@ -64,7 +64,7 @@ fn corner_14_arguments_receive_with_a_bad_name(family: Family) {
     let mut length = NEGATIVE;
     send_and_wait(server, client, b"abcdef");
     let got = from(name.as_mut_ptr(), &raw mut length, &mut bytes);
-    // The bytes are gone.
+    // The bytes are lost.
     assert_eq!((got, length), (Err(INVALID), NEGATIVE));
     let bad: *mut socklen_t = forbidden().cast();
     assert_eq!(from(name.as_mut_ptr(), bad, &mut bytes), Err(FAULT));
@@ -74,7 +74,7 @@ fn corner_14_arguments_receive_with_a_bad_name(family: Family) {
     let got = from(forbidden().cast(), &raw mut length, &mut bytes);
     assert_eq!((got, length), (Ok(3), 0));
     assert_eq!(from(null_mut(), bad, &mut bytes), Ok(3));
-    // A message says it before anything is taken.
+    // A message returns the error before any byte is taken.
     send_and_wait(server, client, b"abc");
     let mut buffer = sys::entry_mut(&mut bytes);
     for place in [name.as_mut_ptr().cast(), forbidden().cast()] {
@@ -197,7 +197,7 @@ fn corner_14_arguments_send_with_bad_control_data(family: Family) {
 fn corner_14_arguments_connect_and_bind_to_a_bad_name(family: Family) {
     let (client, server) = pair(family);
     let (listening, address) = listener(family);
-    // Its port is taken by connections, too, which is looked at last.
+    // Its port is taken by connections, too, which are checked last.
     let _connected = (connect_to(address), sys::accept(listening).unwrap());
     let mut name = room();
     let mut length = 128;
@@ -322,7 +322,7 @@ fn corner_14_arguments_receive_many_with_a_bad_time(family: Family) {
         let mut time = libc::timespec { tv_sec, tv_nsec };
         assert_eq!(receive(&raw mut time), Err(INVALID));
     }
-    // It looks at the time after each message.
+    // The call checks the time after each message.
     let mut none = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -339,7 +339,7 @@ fn corner_14_arguments_receive_many_with_a_bad_time(family: Family) {
     expect_alive(client, server);
 }
 
-/// The kernel reads no value of an option of IPv6 as 0, and of others as a fault.
+/// The kernel reads a missing value of an option of IPv6 as 0, and of others as a fault.
 fn corner_14_no_value_is_zero_to_ipv6(family: Family) {
     let (level, name, outcome) = match family {
         Family::V4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, -1),
@@ -375,7 +375,7 @@ fn corner_14_negative_room_is_large_to_ipv6(family: Family) {
     }
 }
 
-/// What connects as well looks at the name also where there is a connection.
+/// A send that also connects checks the name even where there is a connection.
 fn corner_14_arguments_send_that_connects_to_a_bad_name(family: Family) {
     let (client, _server) = pair(family);
     let name = [0_u8; 16];

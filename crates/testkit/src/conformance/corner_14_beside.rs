@@ -1,4 +1,4 @@
-//! Corner 14, what a socket says beside the bytes: control data that options ask for, flags, counts, and names.
+//! Corner 14, data that a socket returns beside the bytes: control data that options ask for, flags, counts, and names.
 
 use libc::{c_int, c_ulong};
 use netchannel_testkit::support::*;
@@ -20,13 +20,13 @@ cases! {
 
 const NO_ROOM: c_int = libc::MSG_CTRUNC;
 
-/// Room for control data, aligned for a header.
+/// A buffer for control data, aligned for a header.
 type Room = [u64; 16];
 
 /// Level, kind and data.
 type Said = (c_int, c_int, Vec<u8>);
 
-/// Receives up to `length` bytes with so much room for control data: how many, the flags, and what was said.
+/// Receives up to `length` bytes with a buffer for control data. Returns the size, the flags, and the control messages.
 fn receive(
     socket: Descriptor,
     length: usize,
@@ -71,7 +71,7 @@ fn corner_14_beside_times(family: Family) {
         let (client, server) = pair(family);
         set_int(client, libc::SOL_SOCKET, name, 1);
         assert_eq!(sys::option_int(client, libc::SOL_SOCKET, name), Ok(1));
-        // Linux begins to note times a moment after it was asked to.
+        // Linux begins to note times a moment after the option was set.
         let mut said = Vec::new();
         eventually("a time is told", || {
             send_and_wait(server, client, b"abcdef");
@@ -140,7 +140,7 @@ fn corner_14_beside_without_room(family: Family) {
         let (size, told, kinds) = receive(client, 1, room, 0);
         assert_eq!((size, told, kinds.len()), (1, flags, said), "{room}");
     }
-    // Cut in the middle of the time.
+    // Cut in the middle of the timestamp.
     let (size, told, said) = receive(client, 1, 24, 0);
     assert_eq!((size, told, said.len()), (1, NO_ROOM, 1));
     assert_eq!(said[0].2.len(), 8);
@@ -173,7 +173,7 @@ fn corner_14_beside_counts(family: Family) {
         let stamp = sys::ioctl_int(client, request, 0);
         assert_eq!(stamp, Err(Errno(libc::ENOENT)));
     }
-    // What finds no room at the peer is not.
+    // Bytes that find no room at the peer are not.
     let _ = fill(client);
     assert!(queued(client)[0] > 0);
 }

@@ -70,7 +70,8 @@ fn corner_14_ended_recvmmsg_of_many(family: Family) {
     assert_eq!(sys::recvmmsg(client, &mut parts, 0), Ok(vec![0; 2000]));
 }
 
-/// Who is killed says nothing; a look that does not wait finds the end all the same, also one that has room to tell.
+/// A killed peer sends no message. A look that does not wait finds the end all the same, also one that has room to
+/// report it.
 fn corner_14_ended_without_a_word(family: Family) {
     let (child, client, _) = forked_server(family, |connection| {
         expect_bytes(connection, b"x");
@@ -96,7 +97,7 @@ fn corner_14_ended_nothing_to_send(family: Family) {
     assert_eq!(sys::send(client, b"", QUIET), Err(PIPE));
     assert_eq!(sys::write(client, b""), Err(PIPE));
     assert_eq!(sys::send_vector(client, &[b""], QUIET), Err(PIPE));
-    // Of these the socket does not hear.
+    // The peer is not notified of these.
     assert_eq!(sys::writev(client, &[b"", b""]), Ok(0));
     assert_eq!(sys::pwritev2(client, &[b""], 0), Ok(0));
     assert_eq!(sys::sendfile(client, file_of(b""), None, 9), Ok(0));
@@ -187,7 +188,7 @@ fn corner_14_ended_bind_after_a_bind_to_any_port(family: Family) {
         close_with_reset(sys::accept(listening).unwrap());
         eventually("over", || sys::getpeername(client).is_err());
         let bound = sys::bind(client, family.loopback(0));
-        // A port that was named stays its own.
+        // A port that was named is kept.
         assert_eq!(bound, if named { Err(INVALID) } else { Ok(()) });
         assert_eq!(sys::bind(client, family.loopback(0)), Err(INVALID));
     }
@@ -208,7 +209,7 @@ fn corner_14_ended_shut_before_it_was_told(family: Family) {
     let fast = QUIET | libc::MSG_FASTOPEN;
     assert_eq!(sys::send(client, b"x", fast), Err(INVALID));
     assert_eq!(sys::connect(client, address), Err(INVALID));
-    // One whose connect was told is connected, whatever came of it.
+    // A socket whose connect was reported is connected, whatever came of the connection.
     let client = connect_to(address);
     close_with_reset(sys::accept(listening).unwrap());
     await_events(client, libc::POLLERR);
@@ -217,7 +218,7 @@ fn corner_14_ended_shut_before_it_was_told(family: Family) {
     assert_eq!(told, Err(Errno(libc::EISCONN)));
 }
 
-/// What a call that has received something could not tell any more, the next one tells.
+/// An error that a call with received bytes could not return is returned by the next call.
 fn corner_14_ended_recvmmsg_leaves_an_error(family: Family) {
     for reads in [false, true] {
         let (client, server) = pair(family);
@@ -251,7 +252,7 @@ fn corner_14_ended_reset_after_shutdown_of_reading(family: Family) {
     let client = connect_to(address);
     sys::shutdown(client, libc::SHUT_RD).unwrap();
     assert_eq!(sys::recv(client, &mut [0], 0), Ok(0));
-    // It waits in the queue of a listener that is gone.
+    // The connection waits in the queue of a closed listener.
     sys::close(listening).unwrap();
     await_events(client, libc::POLLERR);
     assert_eq!(sys::recv(client, &mut [0], 0), Err(RESET));
@@ -269,7 +270,7 @@ fn corner_14_ended_bind_before_the_end(family: Family) {
     };
     let refused = match family {
         Family::V4 => libc::EAFNOSUPPORT,
-        // Too short for one.
+        // The length is too short for an address.
         Family::V6 => libc::EINVAL,
     };
     let bound = sys::bind(client, other.loopback(0));

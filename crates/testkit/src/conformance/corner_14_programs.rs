@@ -24,7 +24,7 @@ type Strings = *const *const c_char;
 
 const FILE: &CStr = c"/bin/true";
 
-/// What begins a program: tells the errno.
+/// A function that starts a program. Returns the errno.
 type Begin = unsafe fn(*const c_char, Strings, Strings) -> c_int;
 
 unsafe fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
@@ -107,7 +107,7 @@ fn corner_14_fault_in_programs(family: Family) {
     expect_alive(client, sys::accept(listening).unwrap());
 }
 
-/// With an environment that ends at the end of what can be read.
+/// With an environment that ends at the end of readable memory.
 fn corner_14_programs_begin_by_every_call(family: Family) {
     let (client, server) = pair(family);
     // SAFETY: the page in front of the forbidden ones is made anew, and filled from its end.

@@ -1,4 +1,4 @@
-//! Corner 14, what options and calls about sets of descriptors tell, and which of several errors.
+//! Corner 14, results of options and of calls about sets of descriptors, and which of several errors is returned.
 
 use std::net::SocketAddr;
 
@@ -101,7 +101,7 @@ fn corner_14_told_only_v6(family: Family) {
     }
 }
 
-/// Without a value it is 0, to IPv6.
+/// A missing value is 0 for IPv6.
 fn corner_14_told_without_a_value(family: Family) {
     let (client, server) = pair(family);
     for socket in [client, server] {
@@ -117,7 +117,8 @@ fn corner_14_told_without_a_value(family: Family) {
     }
 }
 
-/// It has no port any more, where the program has not named one, so that the option is set as of a new socket.
+/// A socket without a connection has no port any more, unless the program has named one, so that the option is set as
+/// of a new socket.
 fn corner_14_told_only_v6_of_a_connection_that_is_over(family: Family) {
     let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
     if family == Family::V4 {
@@ -145,12 +146,12 @@ fn corner_14_told_only_v6_of_a_connection_that_is_over(family: Family) {
             set_int(client, level, name, value);
             assert_eq!(told(client), Ok(value));
         }
-        // Once more it has a port.
+        // The socket has a port once more.
         sys::bind(client, family.any(0)).unwrap();
         assert_eq!(sys::set_option(client, level, name, 0), Err(INVALID));
         assert_eq!(told(client), Ok(1));
     }
-    // One that the kernel set by itself stays when the socket is bound to another address.
+    // An option that the kernel set by itself stays when the socket is bound to another address.
     let client = reset(Some(family.any(0)));
     sys::bind(client, family.loopback(0)).unwrap();
     assert_eq!(told(client), Ok(1));
@@ -165,7 +166,7 @@ fn corner_14_told_only_v6_of_a_connection_that_is_over(family: Family) {
         assert_eq!(told(client), only);
         sys::close(client).unwrap();
     }
-    // An accepted one has no port of its own.
+    // An accepted socket has no port of its own.
     let client = connect_to(address);
     let server = sys::accept(listening).unwrap();
     close_with_reset(client);
@@ -237,7 +238,7 @@ fn corner_14_told_which_error_of_an_option(family: Family) {
     ] {
         let [got, set] = refused(client, option, value, length);
         let known = |told: Errno| told == unsupported || told == unknown;
-        // Which of the two an unknown level gives depends on the family.
+        // Which of the two errors an unknown level gives depends on the family.
         let same = |one, other| one == other || known(one) && known(other);
         assert!(
             same(got, told[0]) && same(set, told[1]),
@@ -373,7 +374,7 @@ fn corner_14_told_numbers_beyond(family: Family) {
     // SAFETY: the set has room for so many numbers.
     let told = unsafe { libc::select(1024, far.as_mut_ptr().cast(), null, null, &raw mut none) };
     assert_eq!((told, far[15]), (0, 1 << 8));
-    // Beyond the table of descriptors nothing is looked at, nor written.
+    // Nothing is read or written beyond the table of descriptors.
     assert_eq!(select(4000), Ok((1, 1)));
     let high = sys::dup2(client, 700).unwrap();
     assert_eq!(select(1000), Err(Errno(libc::EBADF)));
@@ -381,7 +382,7 @@ fn corner_14_told_numbers_beyond(family: Family) {
     sys::close(high).unwrap();
 }
 
-/// Also where the limit allows not as many to be polled.
+/// Also where the limit allows fewer descriptors to be polled.
 fn corner_14_told_numbers_beyond_under_a_low_limit(family: Family) {
     let (client, server) = pair(family);
     send_all(server, b"x");

@@ -1,5 +1,5 @@
-//! Corner 15: vfork in programs that have no socket yet. The child runs in its parent's memory, with descriptors, limits and handlers of
-//! its own.
+//! Corner 15: vfork in programs that have no socket yet. The child runs in its parent's memory, with descriptors,
+//! limits and handlers of its own.
 
 use std::ffi::CStr;
 use std::ptr::null;
@@ -19,7 +19,7 @@ cases! {
     ];
 }
 
-/// What a child said in the memory that it has in common with its parent.
+/// A number that the child stored in the memory that it shares with its parent.
 static SAID: AtomicU32 = AtomicU32::new(0);
 
 #[expect(

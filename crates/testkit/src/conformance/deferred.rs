@@ -1,4 +1,4 @@
-//! `TCP_DEFER_ACCEPT`: a connection is there to be accepted when its client has said something, or the time is over.
+//! `TCP_DEFER_ACCEPT`: a connection can be accepted when its client has sent bytes, or the time is over.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -46,17 +46,17 @@ const TCP: libc::c_int = libc::IPPROTO_TCP;
 /// Longer than any case waits.
 pub const LONG: libc::c_int = 60;
 
-/// A listener that waits for so many seconds for what clients say.
+/// A listener that defers accept for `seconds` until clients send bytes.
 pub fn deferring(family: Family, seconds: libc::c_int) -> (Descriptor, SocketAddr) {
     let listening = tcp_for(Side::Server, family);
     sys::bind(listening, family.loopback(0)).unwrap();
-    // Before it listens: the other host is never told of it.
+    // Before listen, because the other host is not notified of a later change.
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, seconds);
     sys::listen(listening, 128).unwrap();
     (listening, sys::getsockname(listening).unwrap())
 }
 
-/// One whose accept does not wait either.
+/// A deferring listener whose accept does not wait either.
 pub fn patient(family: Family, seconds: libc::c_int) -> (Descriptor, SocketAddr) {
     let (listening, address) = deferring(family, seconds);
     set_nonblocking(listening);
@@ -68,7 +68,7 @@ pub fn expect_none(listening: Descriptor) {
     assert_eq!(sys::accept(listening), Err(Errno(libc::EAGAIN)));
 }
 
-/// The next connection, whose client has said this.
+/// Accepts the next connection, whose client has sent these bytes.
 #[track_caller]
 pub fn accept_saying(listening: Descriptor, bytes: &[u8]) -> Descriptor {
     await_events(listening, libc::POLLIN);
@@ -88,7 +88,7 @@ pub fn told(set: Descriptor, timeout: libc::c_int) -> usize {
     sys::epoll_wait(set, 8, timeout).unwrap().len()
 }
 
-/// TCP looks at a silent client after one second, after three, seven and so on, and its clock is no better than a tenth.
+/// TCP checks a silent client after one second, after three, seven and so on, with a precision of a tenth.
 #[track_caller]
 fn expect_seconds(start: Instant, seconds: u64) {
     let (passed, expected) = (start.elapsed(), Duration::from_secs(seconds));
@@ -105,7 +105,7 @@ fn expect_seconds(start: Instant, seconds: u64) {
 fn deferred_silent_client_is_nobodys(family: Family) {
     let (listening, address) = patient(family, LONG);
     let client = connect_to(address);
-    // To the client it is a connection like any other.
+    // For the client the connection is like any other.
     assert_eq!(sys::getpeername(client), Ok(address));
     assert_eq!(
         poll_one(client, libc::POLLIN | libc::POLLOUT, 0),
@@ -195,7 +195,7 @@ fn deferred_epoll_edge(family: Family) {
     expect_none(listening);
 }
 
-/// What a silent client waits for, and what it has been told of once, stay what they are when it speaks.
+/// A silent client's waits and its reported events stay unchanged when it sends.
 fn deferred_client_in_a_set(family: Family) {
     let (listening, address) = patient(family, LONG);
     for once in [0, libc::EPOLLONESHOT.cast_unsigned()] {
@@ -220,7 +220,7 @@ fn deferred_client_in_a_set(family: Family) {
     }
 }
 
-/// Calls on a silent client answer as those on any connection, and say nothing to the listener.
+/// Calls on a silent client return the same as on any connection, and the listener is not notified.
 fn deferred_client_is_told(family: Family) {
     let (listening, address) = patient(family, LONG);
     let client = connect_to(address);
@@ -366,7 +366,7 @@ fn deferred_end_comes(family: Family) {
     let server = sys::accept(listening).unwrap();
     set_blocking(server);
     expect_end(server);
-    // The same without a look between.
+    // The same without a poll between.
     sys::close(connect_to(address)).unwrap();
     await_events(listening, libc::POLLIN);
     let server = sys::accept(listening).unwrap();
@@ -457,7 +457,7 @@ fn deferred_more_than_the_backlog(family: Family) {
     let (listening, address) = listener_with(family, 2);
     set_nonblocking(listening);
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, LONG);
-    // As many as the backlog and one may be silent; those beyond are nobody's to wait for.
+    // The backlog plus one connections may be silent. A connection beyond that is accepted without waiting for bytes.
     let silent = [
         connect_to(address),
         connect_to(address),
@@ -485,7 +485,7 @@ fn held_back_before_a_deferred_accept(family: Family) {
     assert_eq!(poll_one(listening, libc::POLLIN, 50), 0);
     set_int(client, TCP, libc::TCP_CORK, 0);
     accept_saying(listening, b"held");
-    // By itself it is let go after a while.
+    // After a while the held-back bytes are released by themselves.
     let client = connect_to(address);
     set_int(client, TCP, libc::TCP_CORK, 1);
     send_all(client, b"late");
@@ -498,7 +498,7 @@ fn deferred_set_after_listen(family: Family) {
     let before = connect_to(address);
     await_events(listening, libc::POLLIN);
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, LONG);
-    // What has come is there.
+    // Established connections are there.
     assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
     let server = sys::accept(listening).unwrap();
     set_blocking(server);
@@ -520,7 +520,7 @@ fn deferred_taken_back(family: Family) {
     let start = Instant::now();
     let client = connect_to(address);
     expect_quiet(listening, libc::POLLIN);
-    // Who has come before waits until TCP would have looked anyway.
+    // A connection that arrived before waits until TCP would have checked anyway.
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, 0);
     await_events(listening, libc::POLLIN);
     expect_seconds(start, 1);
@@ -555,7 +555,7 @@ fn deferred_many_threads_accept(family: Family) {
             start_thread(move || {
                 let server = sys::accept(listening).expect("accept");
                 let said = receive_exact(server, 1)[0];
-                // Busy for as long as its client wants.
+                // Busy for as long as the client wants.
                 expect_bytes(server, b"end");
                 said
             })
@@ -579,7 +579,7 @@ fn deferred_many_threads_accept(family: Family) {
     assert_eq!(said, [0, 1, 2]);
 }
 
-/// Who speaks to a listener that is gone is reset.
+/// A client that sends to a closed listener is reset.
 fn deferred_listener_is_closed(family: Family) {
     let (listening, address) = patient(family, LONG);
     let client = connect_to(address);

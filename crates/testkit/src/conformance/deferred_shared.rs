@@ -60,7 +60,7 @@ fn deferred_client_forks(family: Family) {
     accept_saying(listening, b"still here");
 }
 
-/// Whose client is another process, which sleeps until the server speaks first.
+/// The client is another process, which sleeps until the server sends first.
 fn deferred_time_is_over_elsewhere(family: Family) {
     type Sleep = fn(Descriptor);
     let sleeps: [Sleep; 3] = [
@@ -84,7 +84,7 @@ fn deferred_time_is_over_elsewhere(family: Family) {
     }
 }
 
-/// The end of a silent client's program is its word.
+/// The end of a silent client's program counts as sent data.
 fn deferred_client_exits(family: Family) {
     let (listening, address) = patient(family, LONG);
     let client = fork_child(|| {
@@ -98,7 +98,7 @@ fn deferred_client_exits(family: Family) {
     client.join();
 }
 
-/// What goes on in another program, or is passed on, speaks from there.
+/// A connection that goes on in another program, or is passed on, sends from there.
 fn deferred_client_executes(family: Family) {
     let (listening, address) = deferring(family, LONG);
     let child = fork_child(|| {
@@ -138,7 +138,7 @@ fn deferred_child_speaks(family: Family) {
     expect_alive(client, server);
 }
 
-/// Has each of these speak, in this order: it is accepted, by somebody who says who spoke.
+/// Lets the clients send in this order. Each is accepted by a process that reports which client sent.
 fn speak(clients: &[(Descriptor, u8)], order: [usize; 2], accepted: &Baton) {
     for index in order {
         let (client, name) = clients[index];
@@ -147,7 +147,8 @@ fn speak(clients: &[(Descriptor, u8)], order: [usize; 2], accepted: &Baton) {
     }
 }
 
-/// Two workers wait in accept. Who takes the first connection is busy with it: what had come to the same one before is the other's.
+/// Two workers wait in accept. The worker that takes the first connection is busy with it, and the other one takes
+/// connections that arrived at the first worker before.
 fn deferred_idle_worker_takes_it(family: Family) {
     let (listening, address) = deferring(family, LONG);
     let (accepted, end) = (Baton::new(), Baton::new());
@@ -166,7 +167,7 @@ fn deferred_idle_worker_takes_it(family: Family) {
     end.pass();
     end.pass();
     workers.iter().for_each(Child::join);
-    // What nobody was there for is whoever's comes.
+    // Connections for which no worker was ready go to the next worker that comes.
     for index in [3, 1] {
         let (client, name) = clients[index];
         send_all(client, &[name]);
@@ -206,7 +207,7 @@ fn deferred_idle_worker_waits_in_epoll(family: Family) {
     accept_saying(listening, &[name]);
 }
 
-/// A worker that has waited for connections ends: they are the others'.
+/// A worker that has waited for connections ends. Its connections go to the others.
 fn deferred_holder_ends(family: Family) {
     let (listening, address) = patient(family, LONG);
     let (waiting, end) = (Baton::new(), Baton::new());

@@ -1,4 +1,5 @@
-//! Bytes held back by `MSG_MORE` and `TCP_CORK`: what goes at once because it is enough, or because there is no room for more.
+//! Bytes held back by `MSG_MORE` and `TCP_CORK`: bytes that go at once because they are enough, or because there is no
+//! room for more.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ fn held_less_than_a_piece(family: Family) {
     }
     cork(client, 0);
     expect_pattern(server, 0, SIZE);
-    // Half of a window and more is not held back.
+    // Bytes for half of a window or more are not held back.
     let (client, server) = pair(family);
     assert_eq!(sys::send(client, &pattern(0, 40_000), MORE), Ok(40_000));
     let held = Held::now();
@@ -61,13 +62,13 @@ fn held_less_than_a_packet(family: Family) {
     }
     cork(client, 0);
     expect_pattern(server, 0, SIZE);
-    // Its acknowledgement takes along what is not corked.
+    // The acknowledgement releases bytes that are not corked.
     let held = Held::now();
     assert_eq!(sys::send(client, &pattern(0, SIZE), MORE), Ok(SIZE));
     if is_far {
         expect_pattern(server, 0, SIZE);
         assert!(held.0.elapsed() < SOON);
-        // What comes then is held back anew.
+        // Later bytes are held back anew.
         let held = hold(client, b"held");
         held.expect_nothing(server);
         expect_read(server, b"held");
@@ -85,7 +86,7 @@ fn held_until_there_is_no_room(family: Family) {
     expect_pattern_start(server, sent.min(1_000));
 }
 
-/// So many bytes are there soon.
+/// Checks that `length` bytes arrive soon.
 #[track_caller]
 fn expect_pattern_start(socket: Descriptor, length: usize) {
     let start = Instant::now();

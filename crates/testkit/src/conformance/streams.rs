@@ -33,7 +33,7 @@ cases! {
 
 const MEGABYTE: usize = 1024 * 1024;
 
-/// Sends so many bytes of the pattern in pieces of random sizes.
+/// Sends `total` bytes of the pattern in pieces of random sizes.
 fn send_random(socket: Descriptor, total: usize, seed: u64) {
     let mut random = Random::new(seed);
     let source = pattern_block();
@@ -55,7 +55,7 @@ fn send_random(socket: Descriptor, total: usize, seed: u64) {
     }
 }
 
-/// Receives and compares so many bytes in pieces of random sizes.
+/// Receives and compares `total` bytes in pieces of random sizes.
 fn receive_random(socket: Descriptor, total: usize, seed: u64) {
     let mut random = Random::new(seed);
     let source = pattern_block();
@@ -81,7 +81,7 @@ fn receive_random(socket: Descriptor, total: usize, seed: u64) {
     }
 }
 
-/// After so many bytes the stream repeats: a prime, so that no buffer size divides it.
+/// The period of the stream: a prime, so that no buffer size divides it.
 const BLOCK: usize = 1_000_003;
 const LARGEST: usize = 256 * 1024;
 
@@ -317,7 +317,7 @@ fn streams_two_hundred_sockets_one_epoll_across_processes(family: Family) {
     child.join();
 }
 
-/// Echoes by one level-triggered loop until so many connections have ended.
+/// Echoes by one level-triggered loop until `connections` connections have ended.
 fn serve_echo(listening: Descriptor, connections: usize) {
     const LISTENER: u64 = u64::MAX;
     let set = sys::epoll_create().unwrap();

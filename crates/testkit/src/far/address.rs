@@ -8,9 +8,9 @@ use super::{is_listened_on, not_between, other};
 /// The addresses of this host and of the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Of this host, IPv4 and IPv6.
+    /// Addresses of this host, IPv4 and IPv6.
     pub near: (Ipv4Addr, Ipv6Addr),
-    /// Of the other.
+    /// Addresses of the other host.
     pub far: (Ipv4Addr, Ipv6Addr),
 }
 
@@ -68,7 +68,7 @@ fn host_of(address: IpAddr, host: (Ipv4Addr, Ipv6Addr)) -> IpAddr {
     }
 }
 
-/// What the system tells, as a case on one host would be told it.
+/// An address that the system returned, translated to the address that a case on one host would see.
 #[must_use]
 pub fn near_loopback(mut address: SocketAddr) -> SocketAddr {
     if let Some(other) = other() {
@@ -77,7 +77,7 @@ pub fn near_loopback(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Where a near or far socket is to be bound.
+/// The address to which a near or far socket is bound.
 pub(crate) fn to_bind(mut address: SocketAddr, is_far: bool) -> SocketAddr {
     if let Some(other) = other() {
         let hosts = &other.addresses;
@@ -87,7 +87,8 @@ pub(crate) fn to_bind(mut address: SocketAddr, is_far: bool) -> SocketAddr {
     address
 }
 
-/// Where a near or far socket is to be connected to, and whether that is on the other host as seen from it.
+/// The address to which a near or far socket is connected, and whether that address is on the other host as seen from
+/// the socket.
 pub(crate) fn to_connect(mut address: SocketAddr, is_far: bool) -> (SocketAddr, bool) {
     let Some(other) = other() else {
         return (address, false);

@@ -1,4 +1,4 @@
-//! What can be done with any descriptor.
+//! Calls that work on any descriptor.
 
 use std::mem::zeroed;
 

@@ -71,7 +71,7 @@ impl Default for Set {
 }
 
 impl Set {
-    /// A set of these; all below `FD_SETSIZE`.
+    /// A set of these descriptors, all below `FD_SETSIZE`.
     #[must_use]
     pub fn of(descriptors: &[Descriptor]) -> Self {
         let mut set = Self::default();
@@ -83,7 +83,7 @@ impl Set {
         set
     }
 
-    /// Whether it holds this one.
+    /// Whether the set holds a descriptor.
     #[must_use]
     pub fn has(&self, descriptor: Descriptor) -> bool {
         // SAFETY: cases keep to numbers below FD_SETSIZE.
@@ -91,7 +91,7 @@ impl Set {
     }
 }
 
-/// `select` up to and including `highest`, for at most so many milliseconds
+/// `select` up to and including `highest`, for at most `milliseconds`
 pub fn select(
     highest: Descriptor,
     read: Option<&mut Set>,
@@ -152,12 +152,12 @@ pub fn epoll_control(
     check_unit(unsafe { libc::epoll_ctl(set, operation, descriptor, &raw mut event) })
 }
 
-/// What `epoll_wait` told of one descriptor: its events and its data.
+/// An event that `epoll_wait` returned: the reported bits and the data of one member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Told {
-    /// The data given when it was added.
+    /// The data given when the member was added.
     pub data: u64,
-    /// The events.
+    /// The reported bits.
     pub events: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Bytes in and out.
+//! Sending and receiving bytes.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ pub fn recv(descriptor: Descriptor, bytes: &mut [u8], flags: libc::c_int) -> Out
     check_size(unsafe { libc::recv(descriptor, bytes.as_mut_ptr().cast(), bytes.len(), flags) })
 }
 
-/// `recv` with any pointer and length, for what must be refused or needs no buffer.
+/// `recv` with any pointer and length, for calls that must be refused or need no buffer.
 ///
 /// # Safety
 /// The kernel may write `length` bytes at `pointer`, if they are mapped.
@@ -38,7 +38,7 @@ pub unsafe fn recv_raw(
     check_size(unsafe { libc::recv(descriptor, pointer.cast(), length, flags) })
 }
 
-/// `send` with any pointer and length, for what must be refused.
+/// `send` with any pointer and length, for calls that must be refused.
 ///
 /// # Safety
 /// `pointer` must not be readable memory that others write meanwhile.
@@ -77,7 +77,7 @@ pub fn sendto(
     })
 }
 
-/// `recvfrom`, with the length the kernel says the address has
+/// `recvfrom`. Also returns the address length that the kernel reports.
 pub fn recvfrom(
     descriptor: Descriptor,
     bytes: &mut [u8],

@@ -1,4 +1,5 @@
-//! What a program meets while something is wrong between hosts: connections that stand, and new ones. Bytes are compared both ways.
+//! Measures what a program sees during a fault between hosts, on lasting connections and on new ones. Bytes are
+//! compared both ways.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,23 +14,23 @@ use netchannel_testkit::support::{Random, pattern};
 use crate::Options;
 use crate::errors::name;
 
-/// Connections that stand from the beginning to the end.
+/// The number of connections that last for the whole run.
 const STANDING: u64 = 4;
-/// Bytes of one question at most.
+/// The highest number of bytes of one question.
 const LARGEST: usize = 32 << 10;
-/// An answer that takes longer has met what is wrong.
+/// An answer that takes longer counts as disturbed by the fault.
 const SLOW: Duration = Duration::from_millis(250);
-/// Between two questions, and between two new connections.
+/// The pause between two questions, and between two new connections.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What was met, of one kind of connections.
+/// The observations of one kind of connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Met {
-    /// The longest time that one answer took, with the connect before it.
+    /// The longest time from a question, with the connect before it, to its answer.
     pub pause: Duration,
-    /// When the last answer came that took longer than [`SLOW`], from the beginning on; zero if there was none.
+    /// The time of the last answer that took longer than [`SLOW`], since the start. Zero if there was none.
     pub slow_until: Duration,
-    /// How often all went well.
+    /// How many rounds succeeded.
     pub rounds: u64,
     /// Names of all errors.
     pub errors: BTreeSet<String>,
@@ -92,8 +93,8 @@ impl FromStr for Met {
     }
 }
 
-/// Asks for echoes until the time is over, and says what it met: a line for connections that stand, and one for new ones. Ends at
-/// once with a panic where a byte is wrong.
+/// Asks for echoes until the time is over, and prints the observations: a line for lasting connections, and one for new
+/// ones. A wrong byte ends the program at once with a panic.
 pub fn run(options: &Options) {
     let (address, seed) = (options.address, options.seed);
     let streams: Vec<TcpStream> = (0..STANDING)
@@ -115,7 +116,7 @@ pub fn run(options: &Options) {
     println!("new {new}");
 }
 
-/// One connection, until its first error.
+/// One lasting connection, until its first error.
 fn stand(mut stream: TcpStream, mut random: Random, start: Instant, end: Instant) -> Met {
     let mut met = Met::default();
     while Instant::now() < end && met.errors.is_empty() {
@@ -142,7 +143,7 @@ fn come_and_go(address: SocketAddr, random: &mut Random, start: Instant, end: In
 
 fn ask(stream: &mut TcpStream, random: &mut Random) -> Result<(), Error> {
     let question = pattern(random.below(1 << 20), random.between(1, LARGEST));
-    // What is on its way both ways fits the buffers of both ends: nobody waits for the other one to read.
+    // The bytes in transit both ways fit the buffers of both ends, so that neither end waits for the other one to read.
     stream.write_all(&question)?;
     let mut answer = vec![0; question.len()];
     stream.read_exact(&mut answer)?;

@@ -1,4 +1,5 @@
-//! The plain programs on two hosts: starting them, hearing them, and whether their connections are virtual.
+//! The plain programs on two hosts: starting them, reading their output, and checking whether their connections are
+//! virtual.
 
 use std::fs;
 use std::process::Command;
@@ -11,15 +12,15 @@ use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
 use crate::Options;
 use crate::between::{Program, address_of_b, this};
 
-/// Within this time whoever waits must have seen it.
+/// Within this time a waiting program must have noticed a fault.
 pub const NOTICE: Duration = Duration::from_secs(20);
 
-/// Any port of host b.
+/// A free port of host b.
 pub fn any_of_b(hosts: &TwoHosts) -> String {
     format!("{}:0", address_of_b(hosts, Family::V4))
 }
 
-/// Starts one of the plain programs on a host, under NetChannel if that is what is tested.
+/// Starts one of the plain programs on a host, under NetChannel if that is under test.
 pub fn witness(
     hosts: &TwoHosts,
     options: &Options,
@@ -30,7 +31,7 @@ pub fn witness(
     witness_with(hosts, options, which, what, address, &[])
 }
 
-/// The same, with more words.
+/// As [`witness`], with more arguments.
 pub fn witness_with(
     hosts: &TwoHosts,
     options: &Options,

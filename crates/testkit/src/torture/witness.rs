@@ -1,4 +1,4 @@
-//! Plain programs that say what they see of a connection, for tests that break it.
+//! Plain programs that print their observations of a connection, for tests that break it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 use crate::Options;
 use crate::errors::name;
 
-/// By then a connect has come to something.
+/// Within this time a connect has an outcome.
 const CONNECTED: Duration = Duration::from_secs(30);
 
-/// A buffer that takes nothing for so long is full.
+/// A buffer that takes nothing for this long is full.
 const FULL_AFTER: Duration = Duration::from_millis(500);
 
-/// Runs the program of a name.
+/// Runs the program with a name.
 pub fn run(name: &str, options: &Options) {
     let address = options.address;
     match name {
@@ -35,7 +35,7 @@ pub fn run(name: &str, options: &Options) {
     }
 }
 
-/// Echoes what comes on every connection, and says how each ends.
+/// Echoes the bytes of every connection, and prints how each connection ends.
 fn serve(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("bind");
     say(&format!(
@@ -85,12 +85,13 @@ fn serve_many(address: SocketAddr) {
     }
 }
 
-/// What [`many`] says when all came about.
+/// The line that [`many`] prints when all connects have succeeded.
 pub fn all_made(count: usize) -> String {
     format!("{count} of {count} echoed")
 }
 
-/// Connects many times without blocking, `--rounds` of them, from the address `--only`, and asks each for an echo.
+/// Connects many times without blocking, `--rounds` times, from the address in `--only`, and asks each connection for
+/// an echo.
 fn many(options: &Options) {
     let family = family(options.address);
     let count = usize::try_from(options.rounds.unwrap_or(1)).unwrap_or(1);
@@ -150,7 +151,7 @@ fn many(options: &Options) {
     ));
 }
 
-/// Connects `--index` times, in either way, and is killed at once.
+/// Connects `--index` times, blocking or not, and is then killed at once.
 fn victim(options: &Options) {
     let family = family(options.address);
     for number in 0..options.index {
@@ -161,7 +162,7 @@ fn victim(options: &Options) {
         };
         let connected = sys::connect(socket, options.address);
         if connected.is_ok() && number % 3 == 0 {
-            // Nobody looks whether it went.
+            // Whether the send succeeds does not matter.
             let _ = sys::send(socket, b"x", libc::MSG_NOSIGNAL);
         }
     }
@@ -169,7 +170,7 @@ fn victim(options: &Options) {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// Echoes one after the other for a while; says the longest time that one took.
+/// Asks for one echo after the other for a while. Prints the longest time that one took.
 fn ping(address: SocketAddr, duration: Duration) {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_nodelay(true).expect("an option");
@@ -211,7 +212,7 @@ fn hold(address: SocketAddr) {
     }
 }
 
-/// Writes until nothing more is taken for a while, says so, and waits to be killed.
+/// Writes until nothing more is taken for a while, prints that, and waits to be killed.
 fn pour(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream
@@ -224,7 +225,7 @@ fn pour(address: SocketAddr) {
     }
 }
 
-/// Connects, asks for an echo, then waits for whatever comes, and says each of these.
+/// Connects, asks for an echo, then waits for any event, and prints each event.
 fn call(address: SocketAddr) {
     let mut stream = match TcpStream::connect(address) {
         Ok(stream) => stream,

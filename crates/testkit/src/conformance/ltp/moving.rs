@@ -29,7 +29,7 @@ cases! {
     ];
 }
 
-/// A connected socket whose peer has said something.
+/// A connected socket whose peer has sent bytes.
 fn spoken_to(family: Family) -> (Descriptor, Descriptor) {
     let (client, server) = pair(family);
     send_and_wait(server, client, b"hoser\n");
@@ -108,7 +108,7 @@ fn ltp_recvfrom01(family: Family) {
             ),
         ],
     );
-    // TCP names nobody.
+    // TCP returns no address.
     assert_eq!(receive(client, to, 0, nowhere(), 128), Ok(6));
     expect_alive(client, server);
 }
@@ -291,7 +291,7 @@ fn ltp_sendto01(family: Family) {
             ),
         ],
     );
-    // A connected one goes where it is connected to.
+    // A connected socket sends to its peer.
     assert_eq!(send(client, from, to, length), Ok(1024));
     expect_bytes(server, &bytes);
     sys::shutdown(client, libc::SHUT_WR).expect("shutdown");
@@ -401,7 +401,7 @@ fn ltp_sendmmsg02(family: Family) {
     expect_bytes(server, b"one");
 }
 
-/// A file with these bytes, which has no name.
+/// An unnamed file with these bytes.
 fn file(bytes: &[u8], flags: c_int) -> Descriptor {
     // SAFETY: the name ends with a zero.
     let made = unsafe { libc::memfd_create(c"ltp".as_ptr(), libc::MFD_CLOEXEC) };
@@ -463,7 +463,7 @@ fn ltp_sendfile05(family: Family) {
     expect_quiet(server, libc::POLLIN);
 }
 
-/// With a place the file's own does not move, without one it does.
+/// With an offset the file's own position does not move, without one it does.
 fn ltp_sendfile06(family: Family) {
     let (client, server) = pair(family);
     let readable = file(b"abcdefgh", libc::O_RDONLY);

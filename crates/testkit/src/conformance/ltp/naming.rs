@@ -56,7 +56,7 @@ fn ltp_accept01(family: Family) {
     );
 }
 
-/// What was accepted has not what was joined on the listener.
+/// An accepted socket does not inherit the groups that the listener joined.
 fn ltp_accept02(family: Family) {
     if family == Family::V6 {
         return;
@@ -168,7 +168,7 @@ fn ltp_bind01(family: Family) {
     assert_eq!(bind(socket, place(&name), name.length), Ok(0));
 }
 
-/// A server at any address and at the loopback's, each of which is talked to.
+/// A server at any address and at the loopback address. Bytes are exchanged over each.
 fn ltp_bind04(family: Family) {
     for address in [family.any(0), family.loopback(0)] {
         let listening = tcp(family);
@@ -240,7 +240,7 @@ fn ltp_connect01(family: Family) {
     expect_alive(connected, accepted);
 }
 
-/// A socket of IPv6 that was turned into one of IPv4 and dissolved listens as that.
+/// A socket of IPv6 that was converted to IPv4 and dissolved listens as a socket of IPv4.
 fn ltp_connect02(family: Family) {
     if family == Family::V4 {
         return;

@@ -35,7 +35,7 @@ fn told(set: Descriptor) -> Vec<(u64, u32)> {
     told.iter().map(|one| (one.data, one.events)).collect()
 }
 
-/// What is added, changed and taken out is told, told otherwise, and not told.
+/// An added member is reported, a changed one is reported otherwise, and a removed one is not reported.
 fn ltp_epoll_ctl01(family: Family) {
     let (client, server) = pair(family);
     send_and_wait(server, client, b"x");
@@ -128,7 +128,7 @@ fn ltp_epoll_ctl04(_: Family) {
     assert_eq!(deeper, Err(Errno(libc::ELOOP)));
 }
 
-/// No circle of sets.
+/// Sets cannot form a circle.
 fn ltp_epoll_ctl05(family: Family) {
     let (client, _server) = pair(family);
     let first = set_with(client, IN);
@@ -142,7 +142,7 @@ fn ltp_epoll_ctl05(family: Family) {
     );
 }
 
-/// A signal that is let in ends the wait, one that is kept out does not.
+/// An unblocked signal ends the wait, a blocked one does not.
 fn ltp_epoll_pwait01(family: Family) {
     extern "C" fn heard(_: c_int) {}
     sys::handle_signal(libc::SIGUSR1, heard, 0).expect("sigaction");
@@ -168,7 +168,7 @@ fn ltp_epoll_wait01(family: Family) {
     assert_eq!(told(set), [(1, IN)]);
 }
 
-/// It waits as long as it is to.
+/// The wait lasts as long as its time-out.
 fn ltp_epoll_wait02(family: Family) {
     let (client, _server) = pair(family);
     let set = set_with(client, IN);
@@ -200,7 +200,7 @@ fn ltp_epoll_wait03(family: Family) {
     assert_eq!(wait(set, at, 2), Ok(1));
 }
 
-/// The end of the peer is told to who asks for it.
+/// The end of the peer is reported to a set that asks for it.
 fn ltp_epoll_wait05(family: Family) {
     let (client, server) = pair(family);
     let hang_up = libc::EPOLLRDHUP.cast_unsigned();
@@ -211,7 +211,7 @@ fn ltp_epoll_wait05(family: Family) {
     assert_eq!(ended.first().map(|one| one.events), Some(hang_up));
 }
 
-/// An edge is told once, and again after something has come.
+/// An edge is reported once, and again after new bytes have arrived.
 fn ltp_epoll_wait06(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | libc::EPOLLET.cast_unsigned());
@@ -226,7 +226,7 @@ fn ltp_epoll_wait06(family: Family) {
     expect_bytes(client, b"bc");
 }
 
-/// One shot is told once, until it is asked for again.
+/// A one-shot event is reported once, until the member is armed again.
 fn ltp_epoll_wait07(family: Family) {
     let (client, server) = pair(family);
     let once = IN | libc::EPOLLONESHOT.cast_unsigned();

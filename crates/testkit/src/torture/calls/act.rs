@@ -1,4 +1,4 @@
-//! An actor: waits for its next step, does it, and notes what it saw.
+//! An actor waits for its next step, makes the call, and notes the result.
 #![allow(
     clippy::cast_possible_truncation,
     reason = "results of calls are words, whatever C takes them for"
@@ -19,12 +19,12 @@ use super::prepare::Maker;
 use super::program::{MOST_ACTORS, Program, Step};
 use super::words::signal_name;
 
-/// The signal that ends a call which waits.
+/// The signal that interrupts a waiting call.
 pub const INTERRUPT: i32 = libc::SIGUSR2;
 
 const COUNTED: [i32; 4] = [libc::SIGPIPE, libc::SIGUSR1, libc::SIGIO, libc::SIGURG];
 thread_local! {
-    /// How often each signal came to this thread since it was last looked at.
+    /// How often each signal arrived at this thread since the last look.
     static SIGNALS: [AtomicU32; 65] = const { [const { AtomicU32::new(0) }; 65] };
 }
 
@@ -46,14 +46,14 @@ pub struct Actor {
     index: usize,
 }
 
-/// Where this is in the environment, one end of many connections has no library.
+/// If this variable is set, one end of many connections runs without the library.
 pub const ONE_END: &str = "TORTURE_CALLS_ONE_END";
 
-/// The words that lead a new program to its part.
+/// The command-line word with which an executed program goes on as an actor.
 pub const COMMAND: &str = "calls-actor";
 
 impl Actor {
-    /// The first actor of a program: this process.
+    /// The first actor of a program, which is this process.
     pub fn first(board: Board, program: &'static Program, path: &'static Path) -> Self {
         Self {
             board,
@@ -63,7 +63,7 @@ impl Actor {
         }
     }
 
-    /// The actor that another program has become.
+    /// The actor that another program goes on as.
     pub fn again(path: &str, index: &str) -> Option<Self> {
         let path: &'static Path = Box::leak(Box::<Path>::from(Path::new(path)));
         let board = Board::map(path, false).ok()?;
@@ -76,7 +76,7 @@ impl Actor {
         })
     }
 
-    /// Works until it is told to end. `last` is the command that is done already.
+    /// Works until the command [`END`] comes. `last` is the last command that is done.
     pub fn work(self, last: u32) -> ! {
         prepare_signals();
         self.go_on(last)
@@ -247,7 +247,7 @@ impl Actor {
         }
     }
 
-    /// Waits until a new actor has said who it is.
+    /// Waits until a new actor has registered on the board.
     fn met(self, other: usize) -> String {
         let mut looks = 0..200;
         if looks.any(|_| self.board.wait_for(other, Duration::from_millis(10))) {
@@ -257,7 +257,8 @@ impl Actor {
         }
     }
 
-    /// Whether a child that is made by a step is to go on without a library: where that is asked for, those that are made before all else.
+    /// Whether the child of a step goes on without a library. With [`ONE_END`] these are the children that are made
+    /// before all other steps.
     fn parts(self, command: u32) -> bool {
         let mut before = self.program.steps.iter().take(command as usize);
         std::env::var_os(ONE_END).is_some() && before.all(|step| step.form.name == "fork")
@@ -268,7 +269,7 @@ impl Actor {
         self.execute(command, true)
     }
 
-    /// Another program goes on as this actor, behind a command that is done.
+    /// Executes another program that goes on as this actor, after a command that is done.
     fn execute(self, command: u32, library: bool) -> String {
         let words = [
             "torture".to_owned(),
@@ -334,7 +335,7 @@ fn call(step: &Step, words: &[usize]) -> (isize, i32) {
     (result, errno())
 }
 
-/// Whether the upper half of the result says nothing.
+/// Whether the upper half of the result is undefined.
 fn gives_int(name: &str) -> bool {
     !matches!(
         name,
@@ -415,7 +416,7 @@ fn signals_text() -> String {
     text
 }
 
-/// The program's descriptors: numbers and what they are. What a library keeps for itself lies beyond.
+/// The program's descriptors: their numbers and types. The descriptors of a library lie beyond.
 fn numbers() -> String {
     let mut text = "open".to_owned();
     for fd in 0..200 {
@@ -450,7 +451,7 @@ fn numbers() -> String {
     text
 }
 
-/// The program that an actor executed goes on as the same actor.
+/// The executed program goes on as the same actor.
 pub fn go_on(words: &[String]) -> i32 {
     let [path, index, last] = words else { return 2 };
     let Some(actor) = Actor::again(path, index) else {

@@ -1,4 +1,5 @@
-//! Conducts one case: makes its first actor, lets one act at a time, sees who waits and who dies, and ends them all.
+//! Conducts one case: makes its first actor, lets one actor act at a time, sees which actors wait and which die, and
+//! ends them all.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -15,24 +16,24 @@ use super::request::request;
 use super::waits;
 use super::watch::{State, Watch, state};
 
-/// The board of a runner, by its process.
+/// The path of a runner's board, by its process id.
 pub fn board_path(process: u32) -> PathBuf {
     PathBuf::from(format!("/dev/shm/torture-calls-{process}"))
 }
 
-/// The place where cases are run, one after the other.
+/// Runs cases one after the other.
 pub struct Conductor {
     board: Board,
     path: PathBuf,
-    /// Actors that the other host's runner was asked for.
+    /// Number of requests for actors to the other host's runner.
     asked: AtomicU32,
 }
 
-/// Of a call that does not return whatever is done.
+/// How long a call may run, neither returning nor waiting, until it counts as stuck.
 const STUCK: Duration = Duration::from_secs(3);
-/// Between two looks at who has not done yet.
+/// The time between two checks for the end of a step.
 const SLICE: Duration = Duration::from_millis(2);
-/// Before the first of them.
+/// The time before the first check.
 const MOMENT: Duration = Duration::from_micros(300);
 
 impl Conductor {
@@ -47,7 +48,7 @@ impl Conductor {
         })
     }
 
-    /// Runs a program; a line for each step.
+    /// Runs a program. Returns a line for each step.
     pub fn run(&self, program: &Program, manner: Manner) -> Vec<String> {
         if !self.board.reset(&program.to_string()) {
             return vec!["too long".to_owned()];
@@ -64,7 +65,7 @@ impl Conductor {
             patience: waits::patience(program, manner),
         };
         let came = root > 0 && case.appears(root);
-        // Who is made before all else lives on the other host.
+        // Actors that are made before all other steps live on the other host.
         let before = program.steps.iter();
         let before = before.take_while(|step| step.form.name == "fork").count();
         let far = if Network::get().is_between() {
@@ -109,7 +110,7 @@ impl Conductor {
         }
     }
 
-    /// Has an actor made on the other host.
+    /// Asks the other host's runner for an actor.
     fn make_far(&self, case: &Case, place: usize, step: &Step, manner: Manner) {
         let actor = step.arguments.first().map_or(0, first);
         let actor = usize::try_from(actor).unwrap_or(0).min(MOST_ACTORS - 1);
@@ -142,7 +143,7 @@ impl Conductor {
     }
 }
 
-/// A child leaves the runner's descriptors, and ends with the runner.
+/// Closes the runner's descriptors in a child, which also ends with the runner.
 pub fn leave_the_runner() {
     // SAFETY: takes integers and a path.
     unsafe {
@@ -157,7 +158,7 @@ pub fn leave_the_runner() {
     }
 }
 
-/// A child executes this program as an actor.
+/// Executes this program as an actor, in a child.
 pub fn begin_anew(path: &Path, actor: usize) -> ! {
     let words = [
         "torture".to_owned(),
@@ -186,12 +187,12 @@ impl Drop for Conductor {
 struct Case {
     board: Board,
     manner: Manner,
-    /// The step in which an actor waits, and how often it had gone to sleep by then.
+    /// The step in which an actor waits, and how often its thread had gone to sleep by then.
     waits: [Option<(usize, u64)>; MOST_ACTORS],
     waited: Vec<bool>,
     dead: [bool; MOST_ACTORS],
     watches: [Option<Watch>; MOST_ACTORS],
-    /// For each step.
+    /// The patience of each step.
     patience: Vec<Duration>,
 }
 
@@ -200,7 +201,7 @@ fn command(place: usize) -> u32 {
 }
 
 impl Case {
-    /// Waits until the first actor is there.
+    /// Waits until the first actor is registered.
     fn appears(&self, process: i32) -> bool {
         let start = Instant::now();
         while !self.board.wait_for(0, SLICE) {
@@ -211,7 +212,7 @@ impl Case {
         true
     }
 
-    /// How an actor that has come is at this moment.
+    /// The state of a registered actor's thread.
     fn state(&mut self, actor: usize, who: (i32, i32)) -> State {
         let watch = &mut self.watches[actor];
         if !watch.as_ref().is_some_and(|watch| watch.is_of(who)) {
@@ -247,14 +248,14 @@ impl Case {
                 self.waits[actor] = None;
                 return;
             }
-            // Who executes another program meanwhile signs anew.
+            // An actor that executes another program registers again.
             let Some(who) = self.board.who(actor) else {
                 return;
             };
             slice = SLICE;
             match self.state(actor, who) {
                 State::Dead(status) => {
-                    // What it did last may have been done all the same.
+                    // The actor's last command may have been done all the same.
                     if !self.board.has_begun(actor, command(place)) {
                         self.board.note(place, "nobody");
                     } else if !self.board.is_done(actor, command(place)) {
@@ -288,7 +289,7 @@ impl Case {
         }
     }
 
-    /// After a step: who was woken by it goes on until he has done or waits again.
+    /// After a step, lets the actors that it woke go on until they are done or wait again.
     fn others_settle(&mut self, but: usize) {
         for actor in 0..MOST_ACTORS {
             let Some((place, times)) = self.waits[actor].filter(|_| actor != but) else {
@@ -297,7 +298,7 @@ impl Case {
             let Some(who) = self.board.who(actor).filter(|_| !self.dead[actor]) else {
                 continue;
             };
-            // Whoever wakes a thread has made it ready to run before its own call returns.
+            // A call that wakes a thread has made the thread ready to run before the call returns.
             let sleeps_on = self.state(actor, who) == State::Asleep(times);
             if !sleeps_on || self.manner.haste == self.manner.patience {
                 self.attend(actor, place, Duration::from_millis(1), false);
@@ -305,7 +306,7 @@ impl Case {
         }
     }
 
-    /// Waits until a process that was killed is gone.
+    /// Waits until a killed process has ended.
     fn mourn(&mut self, actor: Option<i64>) {
         let actor = actor
             .and_then(|actor| usize::try_from(actor).ok())
@@ -319,7 +320,7 @@ impl Case {
         }
     }
 
-    /// Ends the call in which an actor waits.
+    /// Interrupts the call in which an actor waits.
     fn interrupt(&mut self, actor: usize) {
         let Some((place, _)) = self.waits[actor] else {
             return;
@@ -364,14 +365,14 @@ impl Case {
     }
 }
 
-/// Whether a thread that went to sleep so many times more since then waits, and looks again now and then.
+/// Whether a thread that has gone to sleep `times` more times since then counts as waiting with a look now and then.
 fn only_looks(times: u64, since: Instant, patience: Duration) -> bool {
     const OFTEN: u128 = 2;
     let elapsed = since.elapsed();
     elapsed >= patience * 4 && u128::from(times) <= elapsed.as_millis() * OFTEN
 }
 
-/// Waits a little for processes to end by themselves, ends them, and reaps whom one can reap.
+/// Waits a little for processes to end by themselves, kills the others, and reaps those that can be reaped.
 fn reap(processes: &[i32]) {
     let start = Instant::now();
     loop {
@@ -393,7 +394,7 @@ fn reap(processes: &[i32]) {
         }
         std::thread::sleep(Duration::from_micros(100));
     }
-    // Those that have become ours when their parents ended.
+    // Orphans that were re-parented to this process.
     // SAFETY: no pointer.
     while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }

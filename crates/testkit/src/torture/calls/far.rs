@@ -1,4 +1,5 @@
-//! The runner of the other host: makes the actors that live there, when the conductor asks for them on their common board.
+//! The runner of the other host. It makes the actors that live there, when the conductor asks for them on their common
+//! board.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,10 +10,10 @@ use super::conduct::{begin_anew, leave_the_runner};
 use super::program::MOST_ACTORS;
 use super::request::requested;
 
-/// The word that leads to it.
+/// The command-line word of this runner.
 pub const COMMAND: &str = "calls-far";
 
-/// Serves until the judge is gone.
+/// Serves until the judge has ended.
 pub fn run(words: &[String]) -> i32 {
     let [path] = words else { return 2 };
     let path = Path::new(path);

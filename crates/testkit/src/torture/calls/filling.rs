@@ -1,5 +1,6 @@
-//! Full buffers: one end sends until nothing more is taken, the other one reads all of it, and who watches for room hears of it. How
-//! much fits is not compared, but that all of it comes, byte for byte, and that the edge comes.
+//! Full buffers: one end sends until nothing more is taken, the other end reads all of it, and an actor that watches
+//! for room is notified. The number of bytes that fit is not compared, but all of them must arrive, byte for byte, and
+//! the edge must come.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,18 +10,18 @@ use super::generate::Generator;
 use super::memory::fill;
 use super::program::MOST_ACTORS;
 
-/// What is sent at once, from the pattern of a step: its parts.
+/// The parts of one send, from the pattern of a step.
 const PARTS: [&[usize]; 4] = [&[4096], &[65_536], &[100, 30_000, 7], &[20_000, 20_000]];
-/// A file that is sent.
+/// The size of a file that is sent.
 const FILE: usize = 1 << 20;
-/// How long one may take to bring what the other has sent.
+/// How long the bytes of the sender may take to arrive.
 const SOON: Duration = Duration::from_millis(400);
-/// What is there may move on to the other end: so long nothing must be taken.
+/// Buffered bytes may move on to the other end. The buffer counts as full if it takes nothing for this long.
 const QUIET: Duration = Duration::from_millis(2);
-/// More than any buffers take.
+/// More bytes than any buffers take.
 const MOST: u64 = 64 << 20;
 
-/// Sends until there is no room, by one of several calls; what was sent is counted as this step's.
+/// Sends until there is no room, by one of several calls. The bytes are counted in the step's total.
 pub fn fill_up(board: Board, socket: i32, how: i64, step: i64) -> String {
     let (total, _) = board.totals(step);
     // SAFETY: takes integers.
@@ -109,7 +110,7 @@ fn pattern_file(step: i64) -> i32 {
     }
 }
 
-/// Reads all that a step has sent, whose bytes a file repeats, or not.
+/// Reads all bytes that a step has sent. `repeats` says whether they repeat a file's bytes.
 pub fn drain(board: Board, socket: i32, step: i64, repeats: bool) -> String {
     let (total, read) = board.totals(step);
     let mut bytes = vec![0; 50_000];
@@ -151,7 +152,7 @@ pub fn drain(board: Board, socket: i32, step: i64, repeats: bool) -> String {
 }
 
 impl Generator {
-    /// A connection of its own, filled and emptied a few times, and who watches for room.
+    /// Makes a connection, fills and empties it a few times, with actors that watch for room.
     pub(super) fn fill_and_drain(&mut self) {
         let (server, client) = self.two_ends();
         let family = self.model.one(&[4, 6]);
@@ -163,7 +164,7 @@ impl Generator {
         };
         let mut writer = writer;
         if self.model.actors.len() < MOST_ACTORS.min(5) && self.model.percent(40) {
-            // A child has it from its parent, whose link it is.
+            // A child inherits the connection from its parent, which has the link.
             let child = self.model.actors.len();
             self.deed("fork", writer, &[vec![i64::try_from(child).unwrap_or(0)]]);
             writer = child;
@@ -191,7 +192,7 @@ impl Generator {
         }
     }
 
-    /// A set that watches a socket for room.
+    /// Makes a set that watches a socket for room.
     fn set_for_room(&mut self, actor: usize, socket: i64) -> i64 {
         let edge = libc::EPOLLET;
         let (room, both) = (libc::EPOLLOUT, libc::EPOLLIN | libc::EPOLLOUT);
@@ -207,7 +208,7 @@ impl Generator {
         set
     }
 
-    /// Looks into sets, each so many times in a hundred.
+    /// Waits in each set, in `often` of a hundred cases.
     fn look(&mut self, actor: usize, sets: &[i64], often: usize, time: i64) {
         for set in sets {
             if self.model.percent(often) {
@@ -220,7 +221,7 @@ impl Generator {
         }
     }
 
-    /// Each end's actor and variable: of who accepted, and of who connected.
+    /// Makes a connection. Returns the actor and the variable of the accepted end, and those of the connected end.
     fn plain_connection(
         &mut self,
         server: usize,

@@ -1,4 +1,5 @@
-//! Runs one program over both and says where they differ: again and again where they do, until it is sure.
+//! Runs one program over both transports and reports where they differ. Where they differ, runs it again until the
+//! result is certain.
 
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use super::manner::Manner;
 use super::program::Program;
 use super::runner::Runner;
 
-/// Two runners: one over kernel TCP, one over what is judged.
+/// Two runners: one over kernel TCP, one over the transport under test.
 pub struct Pair {
     pub kernel: Runner,
     pub other: Runner,
     pub manner: Manner,
 }
 
-/// How often it is looked again where a difference shows.
+/// How often a program with a difference is run again.
 const AGAIN: usize = 3;
 
 impl Pair {
@@ -31,7 +32,7 @@ impl Pair {
         self.other.run(program, manner).map(normal)
     }
 
-    /// One look at each: enough where they are the same.
+    /// Runs the program once over each transport, which is enough where the results are equal.
     pub fn glance(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
         let kernel = self.kernel(program, self.manner)?;
         let other = self.other(program, self.manner)?;
@@ -41,7 +42,7 @@ impl Pair {
         ))
     }
 
-    /// As many looks as it takes.
+    /// Runs the program as often as needed.
     pub fn judge(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
         let (first, seen) = self.glance(program)?;
         if first.difference.is_none() {
@@ -58,7 +59,7 @@ impl Pair {
         Ok((comparison, kernel.swap_remove(0)))
     }
 
-    /// Several looks at each, with more patience.
+    /// Runs the program several times over each transport, with more patience.
     pub fn look(
         &mut self,
         program: &Program,

@@ -1,4 +1,5 @@
-//! How long each step of a program may sleep until it is taken for one that waits: not long where nothing but another step can end it.
+//! How long each step of a program may sleep until it counts as waiting. The time is short where only another step can
+//! end the wait.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::manner::Manner;
 use super::memory::first;
 use super::program::{Program, Step};
 
-/// Calls that sleep for what others do, and for nothing that the library asks of the daemon.
+/// Calls that wait only for other actors, and for no request that the library sends to the daemon.
 const FOR_OTHERS: &[&str] = &[
     "accept",
     "accept4",
@@ -36,7 +37,7 @@ const FOR_OTHERS: &[&str] = &[
     "writev",
 ];
 
-/// For each step.
+/// The patience for each step.
 pub fn patience(program: &Program, manner: Manner) -> Vec<Duration> {
     let mut limited = false;
     let steps = program.steps.iter().map(|step| {
@@ -54,12 +55,12 @@ pub fn patience(program: &Program, manner: Manner) -> Vec<Duration> {
     steps.collect()
 }
 
-/// Whether a call is told when to wait no longer.
+/// Whether the call has a time-out.
 fn has_time(step: &Step) -> bool {
     let mut arguments = step.form.arguments.iter().zip(&step.arguments);
     arguments.any(|(kind, argument)| match kind {
         Kind::Milliseconds => first(argument) > 0,
-        // Neither for ever nor not at all.
+        // Neither infinite nor zero.
         Kind::Timeval | Kind::Timespec => !matches!(first(argument), 0 | 1),
         _ => false,
     })

@@ -1,6 +1,7 @@
-//! Several users under root's daemon, one of them hostile. Two honest users' programs exchange bytes, of which every one is compared,
-//! and know each other by a secret. The hostile one has the source: it sends every request with every kind of descriptor, lies in
-//! every word it shares, takes what it can get and too much of it; sometimes it begins as root. Daemons are killed meanwhile.
+//! Several users under root's daemon, one of them hostile. Programs of two honest users exchange bytes, which are all
+//! compared, and authenticate each other with a secret. The hostile user knows the source: its programs send every
+//! request with every kind of descriptor, write untrue values into all shared words, and use as many resources as they
+//! can. Some start as root. Daemons are killed meanwhile.
 //!
 //! ```text
 //!   torture users (root, judge) --- board: ports, heartbeats, times --+------------------+
@@ -9,9 +10,9 @@
 //!     all on a host of their own; honest programs under `netchannel run`, hostile ones by system calls only
 //! ```
 //!
-//! It fails where the daemon ends or does not go back to what it used, an honest program ends or stands still, a byte is wrong, a
-//! connection is led to somebody else, or one shows an address that is not its own. Times are printed, and judged only where
-//! nothing gets on at all.
+//! The run fails if the daemon ends or does not return to its former usage, if an honest program ends or stands still,
+//! if a byte is wrong, if a connection reaches the wrong server, or if it shows an address that is not its own. Times
+//! are printed, and judged only if a program makes no progress at all.
 
 mod board;
 mod drive;
@@ -37,16 +38,17 @@ use usage::Usage;
 pub use drive::{run as drive, visit};
 pub use serve::run as serve;
 
-/// No worker stands still for so long, however many programs wait for a processor. The longest that one did is told.
+/// The longest time that a worker may make no progress, however many programs wait for a processor. The longest such
+/// time is printed.
 const STARVED: Duration = Duration::from_secs(60);
-/// Hostile programs at a time.
+/// Hostile programs that run at a time.
 const AT_ONCE: usize = 5;
-/// Honest programs that come and go, at a time.
+/// Short-lived honest programs that run at a time.
 const VISITS: usize = 3;
-/// How long the hostile user is there before it goes for a moment.
+/// How long hostile programs run before they pause.
 const ROUND: Duration = Duration::from_secs(120);
 
-/// How `netchannel run --require` ends where no daemon answers.
+/// The exit status of `netchannel run --require` where no daemon answers.
 const NOT_RUN: i32 = 125;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -55,7 +57,7 @@ extern "C" fn on_interrupt(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Runs until the time is over or something fails; the exit status.
+/// Runs until the time is over or a check fails. Returns the exit status.
 pub fn run(options: &Options) -> i32 {
     // SAFETY: no argument, cannot fail.
     if unsafe { libc::geteuid() } != 0 {
@@ -115,7 +117,7 @@ pub fn run(options: &Options) -> i32 {
     }
 }
 
-/// The one who watches.
+/// The process that watches a run.
 struct Judge {
     board: Board,
     place: Place,
@@ -159,7 +161,7 @@ impl Judge {
         let mut round = 0;
         let end = self.start + whole;
         while Instant::now() < end && !INTERRUPTED.load(Ordering::Relaxed) {
-            // A short run has two rounds: the second with restarts.
+            // A short run has two rounds, the second with restarts.
             let length = ROUND.min(whole / 5 * 2).max(Duration::from_secs(2));
             self.beside(Instant::now() + length, round % 2 == 1)?;
             self.after(before, round % 2 == 1)?;
@@ -174,7 +176,7 @@ impl Judge {
         self.place.daemon_process().map(Usage::of)
     }
 
-    /// The hostile user comes; where that is asked for, daemons end and others follow.
+    /// Runs hostile programs. With `restarts`, daemons end and others follow.
     fn beside(&mut self, end: Instant, restarts: bool) -> Result<(), String> {
         self.board.enter(Stage::Beside);
         let span = end.saturating_duration_since(Instant::now());
@@ -190,7 +192,7 @@ impl Judge {
                 self.place.end_daemon(killed)?;
                 std::thread::sleep(Duration::from_millis(self.random.below(300) as u64));
                 self.place.start_daemon()?;
-                // Who counted while it ended sees that it has.
+                // A program that counted meanwhile sees that the daemon has ended.
                 self.board.count(Counter::Ends, 1);
             }
         }
@@ -198,7 +200,7 @@ impl Judge {
         Ok(())
     }
 
-    /// The hostile user has gone: everything goes back.
+    /// The hostile programs have ended: the daemon's usage must return to its former values.
     fn after(&mut self, before: Option<Usage>, restarted: bool) -> Result<(), String> {
         self.board.enter(Stage::After);
         self.watch(Instant::now() + Duration::from_secs(1), None)?;
@@ -211,7 +213,7 @@ impl Judge {
         let running = usage::refusals(&self.place.socket())?;
         let refused = running.count() + self.board.counted(Counter::Refused);
         let more = refused.saturating_sub(std::mem::replace(&mut self.refused, refused));
-        // After a restart programs ask for much at once, and some of it may be refused for a moment.
+        // After a restart programs ask for much at once, and the daemon may refuse some of it for a moment.
         if more > 0 && !restarted {
             return Err(format!(
                 "{more} sockets of honest programs were sent to kernel TCP by bounds that others had used up\n{}\n{}\n{}",
@@ -223,7 +225,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Looks on until a time; with hostile programs, or without.
+    /// Watches until a time, with hostile programs or without.
     fn watch(&mut self, end: Instant, hostile: Option<()>) -> Result<(), String> {
         while Instant::now() < end && !INTERRUPTED.load(Ordering::Relaxed) {
             if hostile.is_some() {
@@ -235,7 +237,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether all is well now.
+    /// Checks that no failure has occurred.
     fn look(&mut self) -> Result<(), String> {
         if let Some(status) = self.place.daemon_ended() {
             let log = self.place.log("daemon");
@@ -258,15 +260,16 @@ impl Judge {
         self.visit()
     }
 
-    /// Sees to it that programs of honest users come, and go, all the time.
+    /// Starts short-lived programs of honest users all the time.
     fn visit(&mut self) -> Result<(), String> {
         let mut waiting = Vec::new();
         for (mut program, since) in std::mem::take(&mut self.visiting) {
             match program.ended() {
                 Some(status) if status.success() => {}
-                // It asked a daemon that ended just then, and was told to insist on one.
+                // The program asked a daemon that ended just then, and its options require a daemon.
                 Some(_) if self.last_end.is_some_and(|end| end > since) => {}
-                // `netchannel run` waits for 5 seconds, which is little where dozens of programs wait for two processors.
+                // `netchannel run` waits for 5 seconds, which is short where dozens of programs wait for two
+                // processors.
                 Some(status) if status.code() == Some(NOT_RUN) => self.not_run += 1,
                 Some(status) => {
                     let log = self.place.log("visit");
@@ -313,7 +316,7 @@ impl Judge {
             if parts.is_empty() {
                 return Err(format!("no part is named {}", self.options.only));
             }
-            // Each in its turn, then at random.
+            // Each part in turn, then at random.
             let turn = self.next_part % parts.len();
             let drawn = self.random.below(parts.len());
             let part = parts[if self.next_part < parts.len() {
@@ -335,7 +338,7 @@ impl Judge {
         Ok(())
     }
 
-    /// What was seen, in lines.
+    /// Prints the observations.
     fn report(&self) {
         let counted = |counter| self.board.counted(counter);
         println!(
