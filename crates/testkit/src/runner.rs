@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::far::{
     ADDRESSES_VARIABLE, BETWEEN_MARK, NOT_BETWEEN_MARK, SIDE_VARIABLE, SOCKET_VARIABLE, Side,
 };
-use crate::two_hosts::{Over, TwoHosts};
+use crate::two_hosts::{Carrier, TwoHosts};
 
 /// The transport of a case's connections.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub fn run_command(command: Command, case: &str, limit: Duration) -> Report {
 pub fn run_case_between(
     conformance: &Path,
     hosts: &TwoHosts,
-    over: Over,
+    carrier: Carrier,
     far: Side,
     case: &str,
     limit: Duration,
@@ -120,7 +120,7 @@ pub fn run_case_between(
     let run = || -> std::io::Result<Verdict> {
         let folder = tempfile::Builder::new().prefix("far-").tempdir_in("/tmp")?;
         let socket = folder.path().join("far.sock");
-        let mut other = hosts.command(conformance, hosts.b(), over);
+        let mut other = hosts.command(conformance, hosts.b(), carrier);
         other.arg("far").arg(&socket).stdin(Stdio::null());
         other.stdout(Stdio::null()).stderr(Stdio::null());
         let other = Group::start(&mut other)?;
@@ -131,7 +131,7 @@ pub fn run_case_between(
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let mut command = hosts.command(conformance, hosts.a(), over);
+        let mut command = hosts.command(conformance, hosts.a(), carrier);
         command
             .env(SOCKET_VARIABLE, &socket)
             .env(SIDE_VARIABLE, far.word())

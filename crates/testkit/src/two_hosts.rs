@@ -14,7 +14,7 @@ use crate::far::Addresses;
 
 /// The transport of connections between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum Carrier {
     /// The kernel's TCP.
     Kernel,
     /// NetChannel, with a daemon on each host.
@@ -31,27 +31,27 @@ pub struct TwoHosts {
 
 /// Why two hosts could not be made.
 #[derive(Debug)]
-pub enum Absent {
+pub enum HostsError {
     /// This system does not allow them, so the tests are skipped.
-    NotHere(String),
+    Unsupported(String),
     /// An error occurred.
     Failed(String),
 }
 
-impl From<Error> for Absent {
+impl From<Error> for HostsError {
     fn from(error: Error) -> Self {
         match error {
-            Error::NotAllowed(_) | Error::NoIproute => Absent::NotHere(error.to_string()),
+            Error::NotAllowed(_) | Error::NoIproute => HostsError::Unsupported(error.to_string()),
             Error::Devices(_) | Error::Guard(_) | Error::Processors(_) => {
-                Absent::Failed(error.to_string())
+                HostsError::Failed(error.to_string())
             }
         }
     }
 }
 
-impl From<io::Error> for Absent {
+impl From<io::Error> for HostsError {
     fn from(error: io::Error) -> Self {
-        Absent::Failed(error.to_string())
+        HostsError::Failed(error.to_string())
     }
 }
 
@@ -61,7 +61,7 @@ impl TwoHosts {
     ///
     /// # Errors
     /// If this system does not allow it, or if it fails.
-    pub fn make(netchannel: Option<&Path>) -> Result<Self, Absent> {
+    pub fn make(netchannel: Option<&Path>) -> Result<Self, HostsError> {
         Self::make_with(netchannel, &Configuration::default())
     }
 
@@ -72,7 +72,7 @@ impl TwoHosts {
     pub fn make_with(
         netchannel: Option<&Path>,
         configuration: &Configuration<'_>,
-    ) -> Result<Self, Absent> {
+    ) -> Result<Self, HostsError> {
         gain_rights()?;
         let hosts = Hosts::make()?;
         if configuration.two_cables {
@@ -135,9 +135,9 @@ impl TwoHosts {
 
     /// A command that starts a program on one host. The program's arguments follow.
     #[must_use]
-    pub fn command(&self, program: &Path, which: Which, over: Over) -> Command {
-        let mut command = match (over, &self.netchannel, &self.daemons) {
-            (Over::NetChannel, Some(netchannel), Some(daemons)) => {
+    pub fn command(&self, program: &Path, which: Which, carrier: Carrier) -> Command {
+        let mut command = match (carrier, &self.netchannel, &self.daemons) {
+            (Carrier::NetChannel, Some(netchannel), Some(daemons)) => {
                 let mut command = Command::new(netchannel);
                 command
                     .args(["run", "--require", "--no-daemon", "--socket"])

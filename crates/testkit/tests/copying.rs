@@ -190,7 +190,7 @@ fn faults() {
         let (client, mut server) = pair();
         let base = fenced(usable);
         let sent = pattern(usable, usable);
-        // SAFETY: so many bytes are usable.
+        // SAFETY: that many bytes are usable.
         unsafe { base.copy_from_nonoverlapping(sent.as_ptr(), usable) };
         let address = base.addr();
         let sender = std::thread::spawn(move || {
@@ -198,7 +198,7 @@ fn faults() {
             let mut done = 0;
             loop {
                 let from = base.wrapping_add(done).cast();
-                // SAFETY: what cannot be read faults, which the call tells.
+                // SAFETY: bytes that cannot be read fault, which the call returns as an error.
                 let now = unsafe { libc::send(client.as_raw_fd(), from, LARGE - done, 0) };
                 let Ok(now) = usize::try_from(now) else { break };
                 done += now;
@@ -219,12 +219,12 @@ fn faults() {
             let mut done = 0;
             while done < usable {
                 let to = base.wrapping_add(done).cast();
-                // SAFETY: what cannot be written faults, which the call tells.
+                // SAFETY: bytes that cannot be written fault, which the call returns as an error.
                 let now = unsafe { libc::recv(server.as_raw_fd(), to, LARGE - done, 0) };
                 done += usize::try_from(now).expect("only beyond the fence it fails");
             }
             assert_eq!(done, usable);
-            // SAFETY: so many bytes were written.
+            // SAFETY: that many bytes were written.
             let got = unsafe { std::slice::from_raw_parts(base, usable) };
             assert_eq!(pattern_mismatch(7, got), None);
             let mut rest = vec![0; LARGE - usable];

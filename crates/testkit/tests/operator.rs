@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use netchannel_namespaces::Configuration;
 use netchannel_testkit::runner::find_netchannel;
-use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts, Which};
 use serde_json::Value;
 
 /// Ports of the programs: one under NetChannel, and one over kernel TCP.
@@ -138,8 +138,14 @@ struct World {
 }
 
 impl World {
-    fn start(&self, which: Which, over: Over, words: &[&str], class: Option<&str>) -> Running {
-        let mut command = self.hosts.command(&self.own, which, over);
+    fn start(
+        &self,
+        which: Which,
+        carrier: Carrier,
+        words: &[&str],
+        class: Option<&str>,
+    ) -> Running {
+        let mut command = self.hosts.command(&self.own, which, carrier);
         command.args(words).stdin(Stdio::piped());
         if let Some(class) = class {
             command.env("NETCHANNEL_CLASS", class);
@@ -216,11 +222,11 @@ fn test() -> ExitCode {
     };
     let hosts = match TwoHosts::make_with(Some(&netchannel), &configuration) {
         Ok(hosts) => hosts,
-        Err(Absent::NotHere(why)) => {
+        Err(HostsError::Unsupported(why)) => {
             println!("skipped: operator: {why}");
             return ExitCode::SUCCESS;
         }
-        Err(Absent::Failed(why)) => panic!("{why}"),
+        Err(HostsError::Failed(why)) => panic!("{why}"),
     };
     let mut world = World {
         hosts,
@@ -230,7 +236,7 @@ fn test() -> ExitCode {
     let there = world.hosts.host(Which::B).v4(0).to_string();
     let _server = world.start(
         Which::B,
-        Over::NetChannel,
+        Carrier::NetChannel,
         &["serve", &PORT.to_string()],
         None,
     );
@@ -238,7 +244,7 @@ fn test() -> ExitCode {
         number(&peers[0]["listeners"]) > 0
     });
     let words = ["talk", &there, &PORT.to_string()];
-    let talker = world.start(Which::A, Over::NetChannel, &words, Some("throughput"));
+    let talker = world.start(Which::A, Carrier::NetChannel, &words, Some("throughput"));
     what_is_shown(&mut world);
     println!("test what_is_shown ... ok");
     policies_change(&mut world);
@@ -374,7 +380,7 @@ fn channels_come_and_go(world: &mut World, talker: Running) {
 /// Connects, and checks the reason why the connection went over kernel TCP.
 fn fallback(world: &mut World, address: &str, port: u16, reason: &str) {
     let words = ["connect", address, &port.to_string()];
-    let program = world.start(Which::A, Over::NetChannel, &words, None);
+    let program = world.start(Which::A, Carrier::NetChannel, &words, None);
     world.until(Which::A, &["ss"], |sockets| {
         let mut all = list(sockets).iter();
         all.any(|one| text(one, "path") == "kernel" && text(one, "reason") == reason)
@@ -383,16 +389,21 @@ fn fallback(world: &mut World, address: &str, port: u16, reason: &str) {
 }
 
 fn fallbacks_say_why(world: &mut World, there: &str) {
-    let _plain = world.start(Which::B, Over::Kernel, &["serve", &PLAIN.to_string()], None);
+    let _plain = world.start(
+        Which::B,
+        Carrier::Kernel,
+        &["serve", &PLAIN.to_string()],
+        None,
+    );
     fallback(world, there, PLAIN, "no-listener");
     fallback(world, "10.99.9.9", PORT, "remote");
     let words = ["ends", &ENDS.to_string()];
-    let reader = world.start(Which::B, Over::NetChannel, &words, None);
+    let reader = world.start(Which::B, Carrier::NetChannel, &words, None);
     world.until(Which::A, &["peers"], |peers| {
         number(&peers[0]["listeners"]) > 1
     });
     let words = ["connect", there, &ENDS.to_string()];
-    let _client = world.start(Which::A, Over::NetChannel, &words, None);
+    let _client = world.start(Which::A, Carrier::NetChannel, &words, None);
     world.until(Which::B, &["ss"], |sockets| {
         let mut all = list(sockets).iter();
         let here = format!(":{ENDS}");

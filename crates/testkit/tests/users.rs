@@ -740,7 +740,7 @@ fn passes() {
         sys::close(ours).unwrap();
         loop {
             let given = sys::recv_descriptor(theirs).unwrap();
-            // SAFETY: nobody else has it.
+            // SAFETY: the descriptor has no other owner.
             serve(unsafe { TcpStream::from_raw_fd(given) });
         }
     }
@@ -812,7 +812,7 @@ fn connect_bound(port: u16) -> TcpStream {
             continue;
         }
         sys::connect(socket, address(port)).unwrap();
-        // SAFETY: nobody else has it.
+        // SAFETY: the descriptor has no other owner.
         return unsafe { TcpStream::from_raw_fd(socket) };
     }
     panic!("no port is free");

@@ -10,7 +10,7 @@ use netchannel_testkit::far::Side;
 use netchannel_testkit::left_out;
 use netchannel_testkit::runner::{Report, Verdict, run_all, run_case_between, run_command};
 use netchannel_testkit::support::SKIPPED;
-use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts};
+use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts};
 use netchannel_testkit::unsteady;
 
 use crate::asked::{Options, names, this_program};
@@ -24,29 +24,29 @@ pub fn compare(options: &Options) -> i32 {
     let start = Instant::now();
     let mut hosts = match TwoHosts::make(options.program.as_deref()) {
         Ok(hosts) => hosts,
-        Err(Absent::NotHere(text)) => {
+        Err(HostsError::Unsupported(text)) => {
             println!("skipped: {text}");
             return SKIPPED;
         }
-        Err(Absent::Failed(text)) => {
+        Err(HostsError::Failed(text)) => {
             eprintln!("{text}");
             return 2;
         }
     };
     let cases = names(&options.words);
     let this = this_program();
-    let between = |over: Over, side: Side, cases: &[String]| {
+    let between = |carrier: Carrier, side: Side, cases: &[String]| {
         run_all(cases, options.jobs, |case| {
-            run_case_between(&this, &hosts, over, side, case, options.limit)
+            run_case_between(&this, &hosts, carrier, side, case, options.limit)
         })
     };
     let mut tally = Tally::default();
     let mut within: BTreeMap<String, String> = BTreeMap::new();
     for side in SIDES {
         let cases = tally.leave_out(side, &cases);
-        for (kernel, netchannel) in
-            both_ways(options, &cases, |over, cases| between(over, side, cases))
-        {
+        for (kernel, netchannel) in both_ways(options, &cases, |carrier, cases| {
+            between(carrier, side, cases)
+        }) {
             // Over NetChannel the case may have failed before it printed the mark.
             let both = [Some(&kernel), netchannel.as_ref()];
             let reason = both.into_iter().flatten().find_map(Report::not_between);
@@ -66,7 +66,7 @@ pub fn compare(options: &Options) -> i32 {
             tally.add_within(&report);
         }
     }
-    tally.tell(&within);
+    tally.print(&within);
     let ended = daemons_ended(&mut hosts);
     println!(
         "{} cases between hosts, {} within one, {} differ or fail, {:.1} s",
@@ -83,43 +83,43 @@ pub fn compare(options: &Options) -> i32 {
 fn both_ways(
     options: &Options,
     cases: &[String],
-    run: impl Fn(Over, &[String]) -> Vec<Report>,
+    run: impl Fn(Carrier, &[String]) -> Vec<Report>,
 ) -> Vec<(Report, Option<Report>)> {
     let none = |reports: Vec<Report>| reports.into_iter().map(|one| (one, None)).collect();
     if options.program.is_none() {
-        return none(run(Over::Kernel, cases));
+        return none(run(Carrier::Kernel, cases));
     }
     let is_apart = |one: &Report| one.not_between().is_none();
     let over_netchannel = |cases: &[String]| {
-        let mut reports = run(Over::NetChannel, cases);
+        let mut reports = run(Carrier::NetChannel, cases);
         unsteady::settle(
             &mut reports,
             |case| kept_through_the_relay(case).is_some(),
-            |case| run(Over::NetChannel, &[case.to_owned()]).remove(0),
+            |case| run(Carrier::NetChannel, &[case.to_owned()]).remove(0),
         );
         reports
     };
     if !options.only {
-        let (apart, here): (Vec<_>, Vec<_>) =
-            run(Over::Kernel, cases).into_iter().partition(is_apart);
+        let (apart, within_one_host): (Vec<_>, Vec<_>) =
+            run(Carrier::Kernel, cases).into_iter().partition(is_apart);
         let cases: Vec<String> = apart.iter().map(|one| one.case.clone()).collect();
         let netchannel = over_netchannel(&cases);
         let pairs = apart.into_iter().zip(netchannel.into_iter().map(Some));
-        return pairs.chain(none(here)).collect();
+        return pairs.chain(none(within_one_host)).collect();
     }
     let netchannel = over_netchannel(cases);
     let suspects = netchannel
         .iter()
         .filter(|one| is_apart(one) && one.verdict != Verdict::Passed);
     let suspects: Vec<String> = suspects.map(|one| one.case.clone()).collect();
-    let mut kernel = run(Over::Kernel, &suspects).into_iter();
+    let mut kernel = run(Carrier::Kernel, &suspects).into_iter();
     let pairs = netchannel.into_iter().map(|one| {
-        let told = if suspects.contains(&one.case) {
+        let report = if suspects.contains(&one.case) {
             kernel.next()
         } else {
             None
         };
-        (told.unwrap_or_else(|| one.clone()), Some(one))
+        (report.unwrap_or_else(|| one.clone()), Some(one))
     });
     pairs.collect()
 }
@@ -127,7 +127,7 @@ fn both_ways(
 /// Runs cases unchanged on host a, under its daemon.
 fn run_within(this: &Path, hosts: &TwoHosts, cases: &[String], options: &Options) -> Vec<Report> {
     run_all(cases, options.jobs, |case| {
-        let command = hosts.command(this, hosts.a(), Over::NetChannel);
+        let command = hosts.command(this, hosts.a(), Carrier::NetChannel);
         run_command(command, case, options.limit)
     })
 }
@@ -209,7 +209,7 @@ impl Tally {
             .push(format!("{case:<66} {:<6} {word:<6} {message}", "-"));
     }
 
-    fn tell(&self, within: &BTreeMap<String, String>) {
+    fn print(&self, within: &BTreeMap<String, String>) {
         if !within.is_empty() {
             println!("within one host, as nothing of them can be on another:");
             let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -343,8 +343,11 @@ fn corner_02_close_while_in_epoll_wait(family: Family) {
     sys::close(client).unwrap();
     expect_end(server);
     sys::write(writer, b"x").unwrap();
-    let told = join_thread(thread).unwrap();
-    assert_eq!(told.iter().map(|told| told.data).collect::<Vec<_>>(), [2]);
+    let reported = join_thread(thread).unwrap();
+    assert_eq!(
+        reported.iter().map(|event| event.data).collect::<Vec<_>>(),
+        [2]
+    );
 }
 
 /// The accept goes on with the listener, which still has another number.
@@ -377,7 +380,10 @@ fn corner_02_number_of_a_blocked_accept(family: Family) {
     assert_eq!(sys::write(number, b"x"), Err(bad));
     assert_eq!(sys::recv(number, &mut [0], 0), Err(bad));
     assert_eq!(sys::shutdown(number, libc::SHUT_RDWR), Err(bad));
-    assert_eq!(crate::corner_12_dissolve::nowhere(number), Err(bad));
+    assert_eq!(
+        crate::corner_12_dissolve::connect_unspecified(number),
+        Err(bad)
+    );
     assert_eq!(sys::getsockname(number), Err(bad));
     let busy = Err(Errno(libc::EBUSY));
     assert_eq!(sys::dup2(listening, number), busy);

@@ -209,20 +209,20 @@ fn corner_04_one_queue_waits_over_an_exec(family: Family) {
 fn corner_04_one_queue_old_relatives_keep_none_from_a_new_program(family: Family) {
     // As in an upgrade: an old worker has polled and ends. Its master has the listener and never accepts.
     let (listening, address) = listener(family);
-    let [told, tells] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
-    sys::fcntl(tells, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let [remote, local] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
+    sys::fcntl(local, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
     let worker = fork_child(|| {
         for _ in 0..4 {
             await_events(listening, libc::POLLIN);
         }
         sys::close(listening).unwrap();
     });
-    let number = told.to_string();
+    let number = remote.to_string();
     let new = exec_child(&["accept-when-told"], listening, &[&number], true);
-    assert_eq!(sys::read(tells, &mut [0; 8]), Ok(4));
+    assert_eq!(sys::read(local, &mut [0; 8]), Ok(4));
     let client = connect_to(address);
     worker.join();
-    assert_eq!(sys::write(tells, b"go"), Ok(2));
+    assert_eq!(sys::write(local, b"go"), Ok(2));
     ask_echo(client, b"for the new program");
     sys::close(client).unwrap();
     new.join();
@@ -236,20 +236,20 @@ fn corner_04_one_queue_threads_of_a_new_program(family: Family) {
         sys::bind(listening, family.loopback(0)).unwrap();
         sys::listen(listening, 16).unwrap();
         let address = sys::getsockname(listening).unwrap();
-        let [told, tells] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
-        sys::fcntl(tells, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
-        let number = told.to_string();
+        let [remote, local] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
+        sys::fcntl(local, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+        let number = remote.to_string();
         let new = exec_child(&["watch-in-threads"], listening, &[&number], true);
-        sys::close(told).unwrap();
+        sys::close(remote).unwrap();
         sys::close(listening).unwrap();
         for _ in 0..4 {
-            assert_eq!(sys::read(tells, &mut [0; 4]), Ok(4));
+            assert_eq!(sys::read(local, &mut [0; 4]), Ok(4));
             let client = connect_to(address);
             ask_echo(client, b"for whichever thread");
             sys::close(client).unwrap();
         }
         new.join();
-        sys::close(tells).unwrap();
+        sys::close(local).unwrap();
     }
 }
 

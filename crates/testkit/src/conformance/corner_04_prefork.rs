@@ -49,7 +49,7 @@ fn ask(address: std::net::SocketAddr, times: usize) -> Vec<(libc::pid_t, usize)>
             let process = libc::pid_t::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             expect_end(socket);
             sys::close(socket).unwrap();
-            match answers.iter_mut().find(|(who, _)| *who == process) {
+            match answers.iter_mut().find(|(worker, _)| *worker == process) {
                 Some((_, count)) => *count += 1,
                 None => answers.push((process, 1)),
             }

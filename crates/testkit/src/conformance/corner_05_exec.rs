@@ -381,9 +381,12 @@ pub fn expect_handed_on(listening: Descriptor) {
     for _ in 0..2 {
         let accepted = sys::accept(listening).expect("accept");
         for (level, name, value) in HANDED_ON {
-            let told = [listening, accepted].map(|socket| sys::option_int(socket, level, name));
-            assert_eq!(told[0], told[1], "option {level}/{name}");
-            assert!(told[0].is_err() || told[0] == Ok(value), "{level}/{name}");
+            let values = [listening, accepted].map(|socket| sys::option_int(socket, level, name));
+            assert_eq!(values[0], values[1], "option {level}/{name}");
+            assert!(
+                values[0].is_err() || values[0] == Ok(value),
+                "{level}/{name}"
+            );
         }
     }
 }

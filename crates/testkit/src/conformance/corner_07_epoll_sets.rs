@@ -65,7 +65,7 @@ fn corner_07_two_sets_two_sleepers(family: Family) {
     let sleepers: Vec<_> = (0..2)
         .map(|_| {
             let set = set_of(&[(client, IN)]);
-            start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|told| told.len()))
+            start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|reported| reported.len()))
         })
         .collect();
     sleepers.iter().for_each(|(_, task)| await_asleep(*task));
@@ -93,7 +93,8 @@ fn corner_07_edge_and_level_in_two_sets(family: Family) {
 
 /// A thread that sleeps in a set. It gets one event, or none within ten seconds.
 fn sleeper_in(set: Descriptor) -> std::thread::JoinHandle<sys::Outcome<usize>> {
-    let (thread, id) = start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|told| told.len()));
+    let (thread, id) =
+        start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|reported| reported.len()));
     await_asleep(id);
     thread
 }
@@ -151,15 +152,15 @@ fn corner_07_sleeps_on_while_another_thread_is_told(family: Family) {
     for _ in 0..200 {
         let sleeper = sleeper_in(set);
         send_all(pairs[0].1, b"x");
-        let is_told = sys::epoll_wait(set, 4, 0).unwrap().len() == 1;
-        if is_told {
+        let is_reported = sys::epoll_wait(set, 4, 0).unwrap().len() == 1;
+        if is_reported {
             read(0);
             // The wake-up of the sleeper for the change may be taken here, too.
             assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
             send_all(pairs[1].1, b"x");
         }
         assert_eq!(join_thread(sleeper), Ok(1));
-        read(usize::from(is_told));
+        read(usize::from(is_reported));
     }
 }
 
@@ -178,14 +179,20 @@ fn echo_with_threads(family: Family, events: u32, connections: usize, rounds: us
             let entries = entries.clone();
             start_thread(move || {
                 while left.load(Ordering::Acquire) > 0 {
-                    for told in sys::epoll_wait(set, 1, 20).unwrap() {
-                        let index = usize::try_from(told.data).unwrap();
+                    for reported in sys::epoll_wait(set, 1, 20).unwrap() {
+                        let index = usize::try_from(reported.data).unwrap();
                         let (socket, _) = entries[index];
                         if echo_available(socket) {
                             left.fetch_sub(1, Ordering::AcqRel);
                         } else {
-                            sys::epoll_control(set, libc::EPOLL_CTL_MOD, socket, events, told.data)
-                                .unwrap();
+                            sys::epoll_control(
+                                set,
+                                libc::EPOLL_CTL_MOD,
+                                socket,
+                                events,
+                                reported.data,
+                            )
+                            .unwrap();
                         }
                     }
                 }
@@ -238,19 +245,19 @@ fn corner_07_one_set_several_threads_each_event_once(family: Family) {
         .collect();
     threads.iter().for_each(|(_, task)| await_asleep(*task));
     send_all(server, b"x");
-    let told: Vec<_> = threads
+    let reported: Vec<_> = threads
         .into_iter()
         .map(|(thread, _)| join_thread(thread))
         .collect();
-    assert_eq!(told.iter().sum::<usize>(), 1, "{told:?}");
+    assert_eq!(reported.iter().sum::<usize>(), 1, "{reported:?}");
 }
 
 fn corner_07_set_shared_over_fork(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN)]);
     let child = fork_child(|| {
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        assert_eq!(told.len(), 1);
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(reported.len(), 1);
         expect_bytes(client, b"for the child");
         send_all(client, b"read");
     });
@@ -279,8 +286,8 @@ fn corner_07_child_waits_on_inherited_set(family: Family) {
     added.take();
     assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
     go.pass();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-    assert_eq!(told.first().map(|told| told.data), Some(77));
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(reported.first().map(|event| event.data), Some(77));
     go.pass();
     child.join();
     // The member went with the child, which held the only reference.
@@ -351,8 +358,11 @@ fn corner_07_out_and_in_again(family: Family) {
             assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
             send_all(server, b"x");
         }
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [round]);
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(
+            reported.iter().map(|one| one.data).collect::<Vec<_>>(),
+            [round]
+        );
         expect_bytes(client, b"x");
         assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
     }
@@ -373,12 +383,12 @@ fn corner_07_out_then_closed(family: Family) {
     send_all(server, b"x");
     assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, copy, IN, 8).unwrap();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-    assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [8]);
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(reported.iter().map(|one| one.data).collect::<Vec<_>>(), [8]);
     expect_bytes(copy, b"x");
     send_all(far, b"y");
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-    assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [7]);
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(reported.iter().map(|one| one.data).collect::<Vec<_>>(), [7]);
     expect_bytes(client, b"y");
     sys::close(copy).unwrap();
     expect_end(server);
@@ -394,8 +404,8 @@ fn corner_07_out_before_fork(family: Family) {
     let child = fork_child(|| {
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 3).unwrap();
         send_all(client, b"ready");
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [3]);
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(reported.iter().map(|one| one.data).collect::<Vec<_>>(), [3]);
         expect_bytes(client, b"x");
     });
     expect_bytes(server, b"ready");
@@ -410,13 +420,13 @@ fn corner_07_dup_and_original_in_one_set(family: Family) {
     send_all(server, b"x");
     // A waiting thread may be woken between the two.
     eventually("both are told", || {
-        let mut told: Vec<_> = sys::epoll_wait(set, 4, 10_000)
+        let mut reported: Vec<_> = sys::epoll_wait(set, 4, 10_000)
             .unwrap()
             .iter()
-            .map(|told| told.data)
+            .map(|event| event.data)
             .collect();
-        told.sort_unstable();
-        told == [0, 1]
+        reported.sort_unstable();
+        reported == [0, 1]
     });
     let again = sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 5);
     assert_eq!(again, Err(Errno(libc::EEXIST)));
@@ -429,32 +439,32 @@ fn corner_07_mixed_with_pipes_and_eventfds(family: Family) {
     let [reader, writer] = sys::pipe(0).unwrap();
     let counter = sys::eventfd(0, 0).unwrap();
     let set = set_of(&[(client, IN), (reader, IN), (counter, IN)]);
-    let told = |expected: &[u64]| {
+    let reported = |expected: &[u64]| {
         eventually("told", || {
-            let mut told: Vec<_> = sys::epoll_wait(set, 8, 100)
+            let mut reported: Vec<_> = sys::epoll_wait(set, 8, 100)
                 .unwrap()
                 .iter()
-                .map(|told| told.data)
+                .map(|event| event.data)
                 .collect();
-            told.sort_unstable();
-            told == expected
+            reported.sort_unstable();
+            reported == expected
         });
     };
     send_all(server, b"x");
-    told(&[0]);
+    reported(&[0]);
     sys::write(writer, b"x").unwrap();
-    told(&[0, 1]);
+    reported(&[0, 1]);
     sys::write(counter, &1_u64.to_ne_bytes()).unwrap();
-    told(&[0, 1, 2]);
+    reported(&[0, 1, 2]);
     expect_bytes(client, b"x");
-    told(&[1, 2]);
+    reported(&[1, 2]);
     // With room for one event at a time, several ready members take turns.
     send_all(server, b"y");
     await_events(client, libc::POLLIN);
     let mut seen = [0; 3];
     for _ in 0..30 {
-        for told in sys::epoll_wait(set, 1, 1000).unwrap() {
-            seen[usize::try_from(told.data).unwrap()] += 1;
+        for reported in sys::epoll_wait(set, 1, 1000).unwrap() {
+            seen[usize::try_from(reported.data).unwrap()] += 1;
         }
     }
     assert!(
@@ -476,22 +486,22 @@ fn corner_07_two_hundred_sockets_in_one_set(family: Family) {
                 expected.push(index as u64);
             }
         }
-        let mut told = Vec::new();
-        while told.len() < expected.len() {
+        let mut reported = Vec::new();
+        while reported.len() < expected.len() {
             let more = sys::epoll_wait(set, 64, 10_000).unwrap();
             assert!(
                 !more.is_empty(),
                 "only {} of {} told",
-                told.len(),
+                reported.len(),
                 expected.len()
             );
             for entry in more {
                 expect_bytes(pairs[usize::try_from(entry.data).unwrap()].0, b"x");
-                told.push(entry.data);
+                reported.push(entry.data);
             }
         }
-        told.sort_unstable();
-        assert_eq!(told, expected);
+        reported.sort_unstable();
+        assert_eq!(reported, expected);
         assert_eq!(sys::epoll_wait(set, 64, 0), Ok(Vec::new()));
     }
 }

@@ -225,17 +225,17 @@ fn corner_10_deaf_tells_event_loops(family: Family) {
     let set = sys::epoll_create().unwrap();
     let events = IN | OUT | RDHUP | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, peer, events, 1).unwrap();
-    let told = |events| [sys::Told { data: 1, events }];
+    let reported = |events| [sys::Event { data: 1, events }];
     let shown = IN | OUT | RDHUP | HUP;
-    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), told(shown));
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), reported(shown));
     eventually("that is all", || {
-        let told = sys::epoll_wait(set, 4, QUIET_MILLISECONDS).unwrap();
-        told.is_empty()
+        let reported = sys::epoll_wait(set, 4, QUIET_MILLISECONDS).unwrap();
+        reported.is_empty()
     });
     let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap());
     await_asleep(task);
     assert_eq!(send(writer), Ok(1));
-    assert_eq!(join_thread(thread), told(shown | sys::ERR));
+    assert_eq!(join_thread(thread), reported(shown | sys::ERR));
 }
 
 fn corner_10_deaf_tells_the_writer_itself(family: Family) {
@@ -256,7 +256,7 @@ fn corner_10_deaf_tells_the_writer_itself(family: Family) {
         await_asleep(too);
         assert_eq!(send(writer), Ok(1));
         let events = RDHUP | HUP | sys::ERR;
-        assert_eq!(join_thread(thread), [sys::Told { data: 1, events }]);
+        assert_eq!(join_thread(thread), [sys::Event { data: 1, events }]);
         assert_eq!(join_thread(other), libc::POLLERR | libc::POLLHUP);
     }
 }

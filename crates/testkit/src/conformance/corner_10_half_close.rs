@@ -128,8 +128,8 @@ fn corner_10_epoll_of_each_state(family: Family) {
         let set = sys::epoll_create().unwrap();
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, IN | OUT | RDHUP, 1).unwrap();
         eventually("the events", || {
-            let told = sys::epoll_wait(set, 4, 0).unwrap();
-            told.first().map_or(0, |told| told.events) == expected
+            let reported = sys::epoll_wait(set, 4, 0).unwrap();
+            reported.first().map_or(0, |event| event.events) == expected
         });
         sys::close(set).unwrap();
     };
@@ -275,7 +275,7 @@ fn corner_10_shutdown_wakes_peer_epoll(family: Family) {
     sys::shutdown(server, libc::SHUT_WR).unwrap();
     assert_eq!(
         join_thread(thread),
-        [sys::Told {
+        [sys::Event {
             data: 1,
             events: RDHUP
         }]

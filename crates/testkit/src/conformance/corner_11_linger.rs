@@ -291,7 +291,7 @@ fn corner_11_kill_while_peer_sleeps_in_epoll(family: Family) {
     child.kill();
     assert_eq!(
         join_thread(thread),
-        [sys::Told {
+        [sys::Event {
             data: 1,
             events: sys::IN | sys::RDHUP
         }]

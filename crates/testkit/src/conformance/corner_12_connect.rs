@@ -64,10 +64,10 @@ fn corner_12_nonblocking_connect_epoll_edge(family: Family) {
     let set = sys::epoll_create().unwrap();
     let events = sys::IN | sys::OUT | sys::RDHUP | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 4).unwrap();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 4,
             events: sys::OUT
         }]
@@ -75,10 +75,10 @@ fn corner_12_nonblocking_connect_epoll_edge(family: Family) {
     assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
     let server = sys::accept(listening).unwrap();
     send_all(server, b"x");
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 4,
             events: sys::IN | sys::OUT
         }]
@@ -110,9 +110,9 @@ fn corner_12_nonblocking_connect_called_again(family: Family) {
 
 fn corner_12_nonblocking_connect_refused(family: Family) {
     let client = start_connect(family, unused_address(family));
-    let told = await_events(client, libc::POLLIN | libc::POLLOUT);
+    let events = await_events(client, libc::POLLIN | libc::POLLOUT);
     let expected = libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP;
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
     assert_eq!(socket_error(client), Errno(libc::ECONNREFUSED));
     assert_eq!(socket_error(client), Errno(0), "cleared by reading it");
     assert_eq!(sys::getpeername(client), Err(Errno(libc::ENOTCONN)));
@@ -123,11 +123,11 @@ fn corner_12_nonblocking_connect_refused_epoll(family: Family) {
     let set = sys::epoll_create().unwrap();
     let events = sys::OUT | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 1).unwrap();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     let expected = sys::OUT | sys::ERR | sys::HUP;
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 1,
             events: expected
         }]
@@ -183,29 +183,29 @@ fn corner_12_epoll_added_before_connect(family: Family) {
     let set = sys::epoll_create().unwrap();
     let events = sys::IN | sys::OUT | sys::RDHUP | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 3).unwrap();
-    let told = sys::epoll_wait(set, 4, 0).unwrap();
+    let reported = sys::epoll_wait(set, 4, 0).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 3,
             events: sys::OUT | sys::HUP
         }]
     );
     assert_eq!(sys::connect(client, address), Err(Errno(libc::EINPROGRESS)));
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 3,
             events: sys::OUT
         }]
     );
     let server = sys::accept(listening).unwrap();
     send_all(server, b"x");
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 3,
             events: sys::IN | sys::OUT
         }]

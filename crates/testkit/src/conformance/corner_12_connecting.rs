@@ -120,12 +120,12 @@ fn corner_12_connecting_epoll(family: Family) {
             continue;
         }
         full.drain();
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        let out = sys::Told {
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        let out = sys::Event {
             data: 7,
             events: sys::OUT,
         };
-        assert_eq!(told, [out]);
+        assert_eq!(reported, [out]);
         assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
         // The connection of the closed socket may have been established first.
         let server = full.accept();
@@ -238,12 +238,12 @@ fn corner_12_connecting_refused_late(family: Family) {
     let events = sys::IN | sys::OUT | sys::RDHUP | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 1).unwrap();
     sys::close(full.listening).unwrap();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-    let expected = sys::Told {
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let expected = sys::Event {
         data: 1,
         events: sys::IN | sys::OUT | sys::RDHUP | sys::ERR | sys::HUP,
     };
-    assert_eq!(told, [expected]);
+    assert_eq!(reported, [expected]);
     let all = libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP;
     assert_eq!(await_events(client, libc::POLLIN | libc::POLLOUT), all);
     assert_eq!(sys::getpeername(client), Err(Errno(libc::ENOTCONN)));
@@ -270,15 +270,15 @@ fn corner_12_connecting_refused_late_told_by_calls(family: Family) {
     let sent = sys::send(clients[1], b"x", libc::MSG_NOSIGNAL);
     assert_eq!(sent, Err(Errno(libc::EPIPE)));
     // After connect has returned the error, the socket can be connected anew.
-    let told = sys::connect(clients[2], full.address);
-    assert_eq!(told, Err(Errno(libc::ECONNREFUSED)));
+    let answer = sys::connect(clients[2], full.address);
+    assert_eq!(answer, Err(Errno(libc::ECONNREFUSED)));
     let (listening, address) = listener(family);
     set_blocking(clients[2]);
     assert_eq!(sys::connect(clients[2], address), Ok(()));
     expect_alive(clients[2], sys::accept(listening).unwrap());
     // Without a pending error, the connect was aborted.
-    let told = sys::connect(clients[0], full.address);
-    assert_eq!(told, Err(Errno(libc::ECONNABORTED)));
+    let result = sys::connect(clients[0], full.address);
+    assert_eq!(result, Err(Errno(libc::ECONNABORTED)));
 }
 
 fn corner_12_connecting_refused_late_blocking(family: Family) {
@@ -322,8 +322,8 @@ fn corner_12_connecting_shut(family: Family) {
     let full = Full::new(family);
     let client = full.start(family);
     assert_eq!(sys::shutdown(client, libc::SHUT_RDWR), Ok(()));
-    let told = sys::recv(client, &mut [0_u8; 4], 0);
-    assert_eq!(told, Err(Errno(libc::ECONNRESET)), "it was taken back");
+    let answer = sys::recv(client, &mut [0_u8; 4], 0);
+    assert_eq!(answer, Err(Errno(libc::ECONNRESET)), "it was taken back");
     let sent = sys::send(client, b"x", libc::MSG_NOSIGNAL);
     assert_eq!(sent, Err(Errno(libc::EPIPE)));
     sys::close(client).unwrap();

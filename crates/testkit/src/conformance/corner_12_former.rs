@@ -28,7 +28,7 @@ cases! {
 const RESET: Errno = Errno(libc::ECONNRESET);
 const PIPE: Errno = Errno(libc::EPIPE);
 
-fn nowhere(socket: Descriptor) {
+fn connect_unspecified(socket: Descriptor) {
     let dissolved = sys::connect_raw(socket, &sys::RawAddress::empty());
     assert_eq!(dissolved, Ok(()));
 }
@@ -41,7 +41,7 @@ fn begun(socket: Descriptor, address: std::net::SocketAddr) {
 }
 
 /// A connect in progress, whose connection the listener has reset. The error has been returned.
-fn reset_and_told(family: Family, socket: Descriptor) -> u16 {
+fn reset_and_reported(family: Family, socket: Descriptor) -> u16 {
     let (listening, address) = listener(family);
     begun(socket, address);
     let port = sys::getsockname(socket).unwrap().port();
@@ -53,7 +53,7 @@ fn reset_and_told(family: Family, socket: Descriptor) -> u16 {
 
 fn corner_12_former_port_after_a_connect_that_was_reset(family: Family) {
     let client = tcp(family);
-    let port = reset_and_told(family, client);
+    let port = reset_and_reported(family, client);
     let named = sys::getsockname(client).unwrap();
     assert_eq!(named.port(), port);
     assert!(named.ip().is_unspecified(), "{named}");
@@ -62,7 +62,7 @@ fn corner_12_former_port_after_a_connect_that_was_reset(family: Family) {
 fn corner_12_former_port_after_a_connect_to_nowhere(family: Family) {
     let (client, _server) = pair(family);
     let port = sys::getsockname(client).unwrap().port();
-    nowhere(client);
+    connect_unspecified(client);
     let named = sys::getsockname(client).unwrap();
     assert_eq!(named.port(), port);
     assert!(named.ip().is_unspecified(), "{named}");
@@ -71,7 +71,7 @@ fn corner_12_former_port_after_a_connect_to_nowhere(family: Family) {
 /// The next bind or connect gives the socket another port.
 fn corner_12_former_port_is_not_kept(family: Family) {
     let (client, _server) = pair(family);
-    nowhere(client);
+    connect_unspecified(client);
     let _ = socket_error(client);
     let free = tcp(family);
     sys::bind(free, family.loopback(0)).unwrap();
@@ -80,7 +80,7 @@ fn corner_12_former_port_is_not_kept(family: Family) {
     sys::bind(client, wanted).unwrap();
     assert_eq!(sys::getsockname(client), Ok(wanted));
     let again = tcp(family);
-    reset_and_told(family, again);
+    reset_and_reported(family, again);
     let (listening, address) = listener(family);
     set_blocking(again);
     sys::connect(again, address).unwrap();
@@ -92,7 +92,7 @@ fn corner_12_former_port_is_not_kept(family: Family) {
 fn corner_12_former_address_is_kept(family: Family) {
     let client = tcp(family);
     sys::bind(client, family.loopback(0)).unwrap();
-    let port = reset_and_told(family, client);
+    let port = reset_and_reported(family, client);
     let named = sys::getsockname(client).unwrap();
     assert_eq!((named.ip(), named.port()), (family.loopback(0).ip(), port));
     let (listening, address) = listener(family);
@@ -106,14 +106,14 @@ fn corner_12_former_address_of_the_listener_is_kept(family: Family) {
     let (listening, address) = listener(family);
     let _client = connect_to(address);
     let server = sys::accept(listening).unwrap();
-    nowhere(server);
+    connect_unspecified(server);
     assert_eq!(sys::getsockname(server), Ok(address));
 }
 
 fn corner_12_former_port_can_be_bound_beside(family: Family) {
     let client = tcp(family);
     sys::bind(client, family.loopback(0)).unwrap();
-    reset_and_told(family, client);
+    reset_and_reported(family, client);
     let (_listening, taken) = listener(family);
     let bound = sys::bind(client, taken);
     assert_eq!(bound, Err(Errno(libc::EADDRINUSE)));
@@ -126,7 +126,7 @@ fn corner_12_former_error_is_told(family: Family) {
     await_events(client, libc::POLLRDHUP);
     send_all(client, b"late");
     await_events(client, libc::POLLERR);
-    nowhere(client);
+    connect_unspecified(client);
     assert_eq!(sys::recv(client, &mut [0; 8], 0), Err(PIPE));
     let not = Err(Errno(libc::ENOTCONN));
     assert_eq!(sys::recv(client, &mut [0; 8], 0), not);
@@ -143,7 +143,7 @@ fn corner_12_former_error_is_told_once(family: Family) {
     await_events(client, libc::POLLERR);
     assert_eq!(sys::recv(client, &mut [0; 8], 0), Err(RESET));
     let child = fork_child(|| {
-        nowhere(client);
+        connect_unspecified(client);
         let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
         assert_ne!(received, Err(RESET));
     });
@@ -174,7 +174,7 @@ fn corner_12_former_urgent_byte_is_gone(family: Family) {
     send_urgent(server, b"a!");
     await_events(client, libc::POLLPRI);
     let child = fork_child(|| {
-        nowhere(client);
+        connect_unspecified(client);
         expect_no_urgent(client);
     });
     child.join();
@@ -208,7 +208,7 @@ fn corner_12_former_owner_is_kept(family: Family) {
     };
     let (client, _server) = pair(family);
     own_as(client);
-    nowhere(client);
+    connect_unspecified(client);
     expect(client);
     // A connect that fails.
     let (listening, address) = listener(family);

@@ -210,8 +210,8 @@ fn corner_14_splicing_waits_for_the_socket(family: Family) {
     let now = libc::SPLICE_F_NONBLOCK;
     let long = |call: &dyn Fn() -> sys::Outcome<usize>| {
         let start = Instant::now();
-        let told = call();
-        (told, start.elapsed() > Duration::from_millis(80))
+        let answer = call();
+        (answer, start.elapsed() > Duration::from_millis(80))
     };
     // The flag concerns the pipe. A blocking socket is waited for.
     assert_eq!(sys::splice(reader, client, 5, now), Err(LATER));

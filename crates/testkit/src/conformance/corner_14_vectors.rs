@@ -193,7 +193,7 @@ fn corner_14_recvmmsg_leaves_an_error(family: Family) {
             }
         });
         let flags = libc::MSG_DONTWAIT;
-        // SAFETY: two messages; the kernel says what is bad of the second one.
+        // SAFETY: two messages; the kernel refuses the bad second one.
         let got = unsafe {
             libc::recvmmsg(
                 server,

@@ -27,7 +27,7 @@ cases! {
 /// `syscall`, of which any argument may be bad.
 fn number(number: c_long, arguments: [usize; 6]) -> Outcome<c_long> {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the kernel says what is bad.
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     if result < 0 {
         return Err(sys::last_errno());
@@ -313,7 +313,7 @@ fn corner_14_waits_for_events_nowhere(family: Family) {
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, sys::IN | sys::ET, 7).unwrap();
     let bad: *mut libc::epoll_event = forbidden().cast();
     let wait = |events, milliseconds| {
-        // SAFETY: the kernel says what is bad.
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
         let got = unsafe { libc::epoll_wait(set, events, 4, milliseconds) };
         if got < 0 {
             Err(sys::last_errno())

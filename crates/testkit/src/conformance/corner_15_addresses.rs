@@ -126,7 +126,7 @@ fn corner_15_addresses_limit_of_data(family: Family) {
             .map(|_| sys::accept(listening).unwrap())
             .collect();
         sys::set_limit(libc::RLIMIT_DATA, &DATA).unwrap();
-        // SAFETY: no pointers. Who is not root stays who he is.
+        // SAFETY: no pointers. A user other than root stays the same user.
         unsafe { libc::setuid(65534) };
         for server in servers {
             let bytes = receive_exact(server, 6);

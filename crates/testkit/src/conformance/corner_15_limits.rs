@@ -59,14 +59,14 @@ fn corner_15_limit_of_none_waits_go_on(family: Family) {
     let polled = sys::poll(&mut entries, 0);
     send_all(client, b"x");
     let mut read = sys::Set::of(&[server, listening]);
-    let told = sys::select(highest, Some(&mut read), None, None, 10_000);
+    let count = sys::select(highest, Some(&mut read), None, None, 10_000);
     let readable = read.has(server);
     expect_bytes(server, b"x");
     sys::set_descriptor_limit(limit.rlim_cur).unwrap();
     assert_eq!(received, Err(Errno(libc::EAGAIN)));
     assert_eq!(quiet, Ok(0));
     assert_eq!(polled, Err(Errno(libc::EINVAL)));
-    assert_eq!((told, readable), (Ok(1), true));
+    assert_eq!((count, readable), (Ok(1), true));
 }
 
 fn corner_15_select_near_fd_setsize(family: Family) {

@@ -88,8 +88,8 @@ fn corner_15_vfork_with_a_set_only(family: Family) {
     assert_eq!(added, 0);
     send_all(client, b"x");
     // SAFETY: as above.
-    let told = unsafe { libc::epoll_wait(set, &raw mut event, 1, 5_000) };
-    assert_eq!(told, 1);
+    let answer = unsafe { libc::epoll_wait(set, &raw mut event, 1, 5_000) };
+    assert_eq!(answer, 1);
     expect_bytes(server, b"x");
 }
 

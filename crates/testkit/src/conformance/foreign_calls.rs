@@ -350,7 +350,7 @@ fn foreign_fortified_names(family: Family) {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: bytes and entry have the room that is said.
+    // SAFETY: bytes and entry have room for the given lengths.
     unsafe {
         assert_eq!(__poll_chk(entry.as_mut_ptr(), 1, 0, room), 0);
         send_all(server, b"abcdef");

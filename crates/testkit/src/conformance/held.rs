@@ -62,13 +62,13 @@ impl Held {
         Self(Instant::now())
     }
 
-    /// Checks that exactly `there` bytes can be read, unless so much time has passed that more may be.
+    /// Checks that exactly `expected` bytes can be read, unless so much time has passed that more may be.
     #[track_caller]
-    fn expect_only(&self, socket: Descriptor, there: libc::c_int) {
+    fn expect_only(&self, socket: Descriptor, expected: libc::c_int) {
         let count = sys::ioctl_int(socket, libc::FIONREAD, 0).unwrap();
-        let told = poll_one(socket, libc::POLLIN, 0);
+        let events = poll_one(socket, libc::POLLIN, 0);
         if self.0.elapsed() < SOON {
-            assert_eq!((count, told != 0), (there, there != 0));
+            assert_eq!((count, events != 0), (expected, expected != 0));
         }
     }
 
@@ -171,8 +171,8 @@ fn held_not_for_ever_select(family: Family) {
     let (client, server) = pair(family);
     let held = hold(client, b"held");
     let mut read = sys::Set::of(&[server]);
-    let told = sys::select(server, Some(&mut read), None, None, 10_000);
-    assert_eq!(told, Ok(1));
+    let count = sys::select(server, Some(&mut read), None, None, 10_000);
+    assert_eq!(count, Ok(1));
     held.expect_time();
     expect_read(server, b"held");
 }

@@ -28,9 +28,12 @@ fn held_less_than_a_piece(family: Family) {
     eventually("a piece is there", || {
         sys::ioctl_int(server, libc::FIONREAD, 0).unwrap() >= 30_000
     });
-    let there = sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
+    let readable = sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
     if held.0.elapsed() < SOON {
-        assert!((30_000..70_000).contains(&there), "{there} bytes are there");
+        assert!(
+            (30_000..70_000).contains(&readable),
+            "{readable} bytes are there"
+        );
     }
     cork(client, 0);
     expect_pattern(server, 0, SIZE);
@@ -54,9 +57,9 @@ fn held_less_than_a_packet(family: Family) {
     let held = Held::now();
     send_pattern(client, 0, SIZE);
     if is_far {
-        let there = || sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
-        eventually("full packets are there", || there() >= 4_000);
-        assert!(there() < 5_000 || held.0.elapsed() >= SOON);
+        let readable = || sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
+        eventually("full packets are there", || readable() >= 4_000);
+        assert!(readable() < 5_000 || held.0.elapsed() >= SOON);
     } else {
         held.expect_nothing(server);
     }

@@ -74,9 +74,9 @@ pub fn send_urgent(socket: Descriptor, bytes: &[u8]) {
 /// Receives the urgent byte.
 #[track_caller]
 pub fn expect_taken(socket: Descriptor, byte: u8) {
-    let mut told = [0_u8; 4];
-    assert_eq!(sys::recv(socket, &mut told, libc::MSG_OOB), Ok(1));
-    assert_eq!(told[0], byte);
+    let mut reported = [0_u8; 4];
+    assert_eq!(sys::recv(socket, &mut reported, libc::MSG_OOB), Ok(1));
+    assert_eq!(reported[0], byte);
 }
 
 /// Checks that there is no urgent byte to receive.

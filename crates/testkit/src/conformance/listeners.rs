@@ -100,9 +100,9 @@ fn listeners_process_exit_resets_pending_in_a_set(family: Family) {
     child.join();
     let mut left: BTreeSet<u64> = (0..clients.len() as u64).collect();
     while !left.is_empty() {
-        let told = sys::epoll_wait(set, 64, 10_000).unwrap();
-        assert!(!told.is_empty(), "nothing told of {left:?}");
-        for event in told {
+        let reported = sys::epoll_wait(set, 64, 10_000).unwrap();
+        assert!(!reported.is_empty(), "nothing told of {left:?}");
+        for event in reported {
             let index = usize::try_from(event.data).unwrap();
             let ended = sys::recv(clients[index], &mut [0_u8; 4], 0);
             let expected = if index < ACCEPTED {
@@ -263,10 +263,10 @@ fn listeners_poll_and_epoll_readiness(family: Family) {
     assert_eq!(poll_one(listening, libc::POLLIN | libc::POLLOUT, 0), 0);
     let clients = [connect_to(address), connect_to(address)];
     for _ in clients {
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
         assert_eq!(
-            told,
-            [sys::Told {
+            reported,
+            [sys::Event {
                 data: 5,
                 events: sys::IN
             }]

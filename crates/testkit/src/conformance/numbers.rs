@@ -208,13 +208,13 @@ fn numbers_epoll(family: Family) {
         send_all(client, b"x");
     };
     let (thread, _) = start_thread(writer);
-    let told = sys::number_epoll_wait(set, 4, 1_000, 0).unwrap();
-    assert_eq!(format!("{told:?}"), format!("[{server}:0x1]"));
+    let reported = sys::number_epoll_wait(set, 4, 1_000, 0).unwrap();
+    assert_eq!(format!("{reported:?}"), format!("[{server}:0x1]"));
     join_thread(thread);
     expect_bytes(server, b"x");
     sys::number_close(client).unwrap();
-    let told = sys::number_epoll_wait(set, 4, 1_000, 0).unwrap();
-    assert_eq!(told.len(), 1);
+    let reported = sys::number_epoll_wait(set, 4, 1_000, 0).unwrap();
+    assert_eq!(reported.len(), 1);
     sys::number_close(server).unwrap();
     assert_eq!(sys::number_epoll_wait(set, 4, 10, 0), Ok(Vec::new()));
     sys::number_close(set).unwrap();

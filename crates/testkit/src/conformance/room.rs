@@ -149,8 +149,8 @@ fn room_wake_up_with_none_left(family: Family) {
     let fillers = fill_up(set);
     send_all(writer, b"here");
     add(set, readable).unwrap();
-    let told = join_thread(sleeper).unwrap();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = join_thread(sleeper).unwrap();
+    assert_eq!(reported.len(), 1, "{reported:?}");
     add(unused, third).unwrap();
     send_all(third_writer, b"there");
     assert_eq!(sys::epoll_wait(unused, 4, 10_000).unwrap().len(), 1);
@@ -207,11 +207,14 @@ fn room_server_of_many(family: Family) {
 fn room_server_of_few_begins_while_connections_wait(family: Family) {
     const EACH: u16 = 60;
     let (listening, address) = listener_with(family, 4096);
-    let (mut told, tells) = std::io::pipe().expect("a pipe");
+    let (mut report_reader, report_writer) = std::io::pipe().expect("a pipe");
     // Closed by exec, which shows that the new program begins.
     let (mut executed, closed_on_exec) = std::io::pipe().expect("a pipe");
     let server = fork_child(|| {
-        assert_eq!(std::io::Read::read(&mut told, &mut [0]).ok(), Some(1));
+        assert_eq!(
+            std::io::Read::read(&mut report_reader, &mut [0]).ok(),
+            Some(1)
+        );
         set_limits(64, 64);
         let words = [
             "answer-at-limit",
@@ -223,7 +226,7 @@ fn room_server_of_few_begins_while_connections_wait(family: Family) {
     sys::close(listening).unwrap();
     drop(closed_on_exec);
     let mut sockets: Vec<_> = (0..EACH).map(|_| connect_to(address)).collect();
-    std::io::Write::write_all(&mut &tells, b"x").unwrap();
+    std::io::Write::write_all(&mut &report_writer, b"x").unwrap();
     assert_eq!(std::io::Read::read(&mut executed, &mut [0]).ok(), Some(0));
     // Until then the server has numbers for no more connections, and waits for bytes of the first ones.
     std::thread::sleep(std::time::Duration::from_millis(200));

@@ -166,9 +166,9 @@ fn edge_loop(socket: Descriptor, total: usize) {
     let mut buffer = vec![0_u8; 50_000];
     let (mut sent, mut received) = (0, 0);
     while sent < total || received < total {
-        let told = sys::epoll_wait(set, 1, 10_000).unwrap();
+        let reported = sys::epoll_wait(set, 1, 10_000).unwrap();
         assert!(
-            !told.is_empty(),
+            !reported.is_empty(),
             "stuck at {sent} sent, {received} received of {total}"
         );
         while sent < total {
@@ -327,12 +327,12 @@ fn serve_echo(listening: Descriptor, connections: usize) {
     let mut next = 0;
     let mut buffer = vec![0_u8; 16 * 1024];
     while ended < connections {
-        let told = sys::epoll_wait(set, 64, 10_000).unwrap();
+        let reported = sys::epoll_wait(set, 64, 10_000).unwrap();
         assert!(
-            !told.is_empty(),
+            !reported.is_empty(),
             "nothing is told, {ended} of {connections} ended"
         );
-        for entry in told {
+        for entry in reported {
             if entry.data == LISTENER {
                 while let Ok(socket) = sys::accept4(listening, libc::SOCK_NONBLOCK) {
                     sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, sys::IN, next).unwrap();

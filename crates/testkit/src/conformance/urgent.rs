@@ -45,9 +45,10 @@ const SOCKET: libc::c_int = libc::SOL_SOCKET;
 /// Waits until this byte is the urgent byte.
 #[track_caller]
 fn await_urgent(socket: Descriptor, byte: u8) {
-    let mut told = [0_u8; 1];
+    let mut reported = [0_u8; 1];
     eventually("the urgent byte", || {
-        sys::recv(socket, &mut told, libc::MSG_OOB | libc::MSG_PEEK) == Ok(1) && told[0] == byte
+        sys::recv(socket, &mut reported, libc::MSG_OOB | libc::MSG_PEEK) == Ok(1)
+            && reported[0] == byte
     });
 }
 
@@ -80,7 +81,7 @@ fn await_count(socket: Descriptor, expected: libc::c_int) {
 }
 
 /// The input events that poll reports.
-fn told(socket: Descriptor) -> libc::c_short {
+fn reported(socket: Descriptor) -> libc::c_short {
     poll_one(socket, libc::POLLIN | libc::POLLPRI, 0)
 }
 
@@ -106,9 +107,9 @@ fn urgent_byte_is_taken_once(family: Family) {
     send_urgent(server, b"!");
     send_all(server, b"cd");
     await_urgent(client, b'!');
-    assert_eq!(told(client), libc::POLLIN | libc::POLLPRI);
+    assert_eq!(reported(client), libc::POLLIN | libc::POLLPRI);
     expect_taken(client, b'!');
-    assert_eq!(told(client), libc::POLLIN);
+    assert_eq!(reported(client), libc::POLLIN);
     expect_no_urgent(client);
     expect_at_mark(client, false);
     expect_read(client, b"ab", 0);
@@ -123,10 +124,10 @@ fn urgent_byte_is_peeked(family: Family) {
     send_urgent(server, b"!");
     for _ in 0..3 {
         await_urgent(client, b'!');
-        assert_eq!(told(client), libc::POLLPRI);
+        assert_eq!(reported(client), libc::POLLPRI);
     }
     expect_taken(client, b'!');
-    assert_eq!(told(client), 0);
+    assert_eq!(reported(client), 0);
     expect_at_mark(client, true);
     send_all(server, b"x");
     expect_alive_after(client, server, b"x");
@@ -161,13 +162,13 @@ fn urgent_alone_is_nothing_to_read(family: Family) {
     let (client, server) = pair(family);
     send_urgent(server, b"!");
     await_urgent(client, b'!');
-    assert_eq!(told(client), libc::POLLPRI);
+    assert_eq!(reported(client), libc::POLLPRI);
     assert_eq!(count(client), 0);
     expect_at_mark(client, true);
     // A read passes over the urgent byte all the same, and then the byte is lost.
     expect_nothing(client);
     expect_at_mark(client, false);
-    assert_eq!(told(client), 0);
+    assert_eq!(reported(client), 0);
     expect_no_urgent(client);
     expect_alive(client, server);
 }
@@ -321,15 +322,15 @@ fn urgent_inline(family: Family) {
     send_urgent(server, b"!");
     send_all(server, b"cd");
     await_count(client, 5);
-    assert_eq!(told(client), libc::POLLIN | libc::POLLPRI);
+    assert_eq!(reported(client), libc::POLLIN | libc::POLLPRI);
     expect_no_urgent(client);
     expect_read(client, b"ab", libc::MSG_DONTWAIT);
     expect_at_mark(client, true);
     expect_read(client, b"!cd", libc::MSG_PEEK);
-    assert_eq!(told(client), libc::POLLIN | libc::POLLPRI);
+    assert_eq!(reported(client), libc::POLLIN | libc::POLLPRI);
     expect_bytes(client, b"!");
     expect_at_mark(client, false);
-    assert_eq!(told(client), libc::POLLIN);
+    assert_eq!(reported(client), libc::POLLIN);
     expect_bytes(client, b"cd");
     expect_alive(client, server);
 }
@@ -475,7 +476,7 @@ fn urgent_nothing_is_not_urgent(family: Family) {
     send_all(server, b"a");
     assert_eq!(sys::send(server, b"", libc::MSG_OOB), Ok(0));
     await_count(client, 1);
-    assert_eq!(told(client), libc::POLLIN);
+    assert_eq!(reported(client), libc::POLLIN);
     expect_at_mark(client, false);
     expect_no_urgent(client);
     expect_alive_after(client, server, b"a");

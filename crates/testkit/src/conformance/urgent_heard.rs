@@ -46,8 +46,8 @@ fn after_a_while(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandl
 fn urgent_wakes_poll(family: Family) {
     let (client, server) = pair(family);
     let sender = after_a_while(move || send_urgent(server, b"!"));
-    let told = poll_one(client, libc::POLLIN | libc::POLLPRI, 10_000);
-    assert_eq!(told, libc::POLLPRI);
+    let events = poll_one(client, libc::POLLIN | libc::POLLPRI, 10_000);
+    assert_eq!(events, libc::POLLPRI);
     join_thread(sender);
     expect_taken(client, b'!');
     expect_quiet(client, libc::POLLIN | libc::POLLPRI);
@@ -93,29 +93,29 @@ fn add(set: Descriptor, member: Descriptor, events: u32) {
 }
 
 #[track_caller]
-fn expect_told(set: Descriptor, events: u32) {
-    let told = sys::epoll_wait(set, 4, 0).unwrap();
-    let told: Vec<_> = told.iter().map(|told| told.events).collect();
+fn expect_reported(set: Descriptor, events: u32) {
+    let reported = sys::epoll_wait(set, 4, 0).unwrap();
+    let reported: Vec<_> = reported.iter().map(|event| event.events).collect();
     let expected: &[u32] = if events == 0 { &[] } else { &[events] };
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 fn urgent_epoll_level(family: Family) {
     let (client, server) = pair(family);
     let set = sys::epoll_create().unwrap();
     add(set, client, IN | PRI);
-    expect_told(set, 0);
+    expect_reported(set, 0);
     send_urgent(server, b"!");
     await_events(client, libc::POLLPRI);
-    expect_told(set, PRI);
-    expect_told(set, PRI);
+    expect_reported(set, PRI);
+    expect_reported(set, PRI);
     send_all(server, b"a");
     await_events(client, libc::POLLIN);
-    expect_told(set, IN | PRI);
+    expect_reported(set, IN | PRI);
     expect_taken(client, b'!');
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_bytes(client, b"a");
-    expect_told(set, 0);
+    expect_reported(set, 0);
 }
 
 fn urgent_epoll_edges(family: Family) {
@@ -128,24 +128,24 @@ fn urgent_epoll_edges(family: Family) {
     send_urgent(server, b"!");
     await_events(client, libc::POLLPRI);
     settle();
-    expect_told(set, PRI);
-    expect_told(only, PRI);
-    expect_told(set, 0);
-    expect_told(only, 0);
+    expect_reported(set, PRI);
+    expect_reported(only, PRI);
+    expect_reported(set, 0);
+    expect_reported(only, 0);
     send_all(server, b"a");
     await_events(client, libc::POLLIN);
     settle();
-    expect_told(set, IN | PRI);
-    expect_told(only, PRI);
-    expect_told(set, 0);
+    expect_reported(set, IN | PRI);
+    expect_reported(only, PRI);
+    expect_reported(set, 0);
     expect_taken(client, b'!');
-    expect_told(set, 0);
+    expect_reported(set, 0);
     send_urgent(server, b"?");
     await_events(client, libc::POLLPRI);
     settle();
-    expect_told(set, IN | PRI);
-    expect_told(only, PRI);
-    expect_told(only, 0);
+    expect_reported(set, IN | PRI);
+    expect_reported(only, PRI);
+    expect_reported(only, 0);
 }
 
 fn urgent_epoll_wakes(family: Family) {
@@ -158,8 +158,8 @@ fn urgent_epoll_wakes(family: Family) {
             std::thread::sleep(std::time::Duration::from_millis(20));
             send_urgent(server, b"!");
         });
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        assert_eq!((told.len(), told[0].events), (1, PRI));
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!((reported.len(), reported[0].events), (1, PRI));
         join_thread(sender);
         expect_taken(client, b'!');
         expect_bytes(client, b"a");

@@ -98,9 +98,9 @@ pub(crate) fn to_connect(mut address: SocketAddr, is_far: bool) -> (SocketAddr, 
     if address.ip().is_unspecified() && on_near == is_far {
         not_between("a wildcard as destination");
     }
-    let there = if on_near { hosts.near } else { hosts.far };
+    let target_host = if on_near { hosts.near } else { hosts.far };
     let before = address.ip();
-    address.set_ip(host_of(before, there));
+    address.set_ip(host_of(before, target_host));
     (address, on_near == is_far && address.ip() != before)
 }
 
@@ -115,9 +115,9 @@ mod tests {
         assert_eq!(hosts.to_string(), text);
         for loopback in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
             let address: IpAddr = loopback.parse().unwrap();
-            let there = host_of(address, hosts.far);
-            assert_ne!(there, address);
-            assert_eq!(loopback_of(there, &hosts), address);
+            let far_address = host_of(address, hosts.far);
+            assert_ne!(far_address, address);
+            assert_eq!(loopback_of(far_address, &hosts), address);
             assert_eq!(loopback_of(host_of(address, hosts.near), &hosts), address);
         }
         for other in ["0.0.0.0", "::", "10.77.3.1", "127.0.0.2"] {

@@ -64,11 +64,11 @@ pub fn socket(domain: libc::c_int) -> Outcome<Descriptor> {
 
 /// A far descriptor.
 #[derive(Clone, Copy)]
-pub struct There {
+pub struct FarDescriptor {
     number: Descriptor,
 }
 
-impl There {
+impl FarDescriptor {
     pub(crate) fn of(descriptor: Descriptor) -> Self {
         Self {
             number: descriptor - FAR,
@@ -159,9 +159,9 @@ impl There {
         let Some(address) = raw.decode() else {
             not_between("an address of another family");
         };
-        let (there, crosses) = to_connect(address, true);
+        let (target, crosses) = to_connect(address, true);
         let result = self
-            .call(Call::Connect, [0; 3], there.to_string().as_bytes())
+            .call(Call::Connect, [0; 3], target.to_string().as_bytes())
             .map(drop);
         if crosses && matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS))) {
             note_crossing();

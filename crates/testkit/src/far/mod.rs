@@ -22,7 +22,7 @@ mod own;
 pub(crate) mod wire;
 
 pub use address::{Addresses, near_loopback};
-pub use call::There;
+pub use call::FarDescriptor;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -107,13 +107,13 @@ pub fn socket_for(end: Side, domain: libc::c_int) -> Option<Outcome<Descriptor>>
 
 /// The far descriptor behind a number, or `None` for a near descriptor.
 #[must_use]
-pub fn of(descriptor: Descriptor) -> Option<There> {
-    (descriptor >= FAR).then(|| There::of(descriptor))
+pub fn of(descriptor: Descriptor) -> Option<FarDescriptor> {
+    (descriptor >= FAR).then(|| FarDescriptor::of(descriptor))
 }
 
 /// Ends a case that needs something that does not work between hosts.
 pub fn not_between(what: &str) -> ! {
-    own::say(&format!("{NOT_BETWEEN_MARK}: {what}\n"));
+    own::print_line(&format!("{NOT_BETWEEN_MARK}: {what}\n"));
     own::end(NOT_BETWEEN)
 }
 
@@ -143,8 +143,8 @@ pub(crate) fn route(raw: &RawAddress) -> (RawAddress, bool) {
         .filter(|_| raw.length >= length_of::<libc::sockaddr_in>());
     match address {
         Some(address) => {
-            let (there, crosses) = address::to_connect(address, false);
-            let mut routed = RawAddress::from(there);
+            let (target, crosses) = address::to_connect(address, false);
+            let mut routed = RawAddress::from(target);
             // Cases also try wrong lengths.
             routed.length = raw.length;
             (routed, crosses)
@@ -158,7 +158,7 @@ static CROSSED: AtomicBool = AtomicBool::new(false);
 /// Notes that a connection went from one host to the other.
 pub(crate) fn note_crossing() {
     if !CROSSED.swap(true, Ordering::Relaxed) {
-        own::say(&format!("{BETWEEN_MARK}\n"));
+        own::print_line(&format!("{BETWEEN_MARK}\n"));
     }
 }
 

@@ -25,7 +25,7 @@ extern "C" fn on_watchdog(_: libc::c_int) {
 /// Prepares a process for cases: a failure prints one line and ends with status 1, and a watchdog runs.
 pub fn prepare_process() {
     std::panic::set_hook(Box::new(|information| {
-        let who = if IN_CHILD.load(Ordering::Relaxed) {
+        let prefix = if IN_CHILD.load(Ordering::Relaxed) {
             "child: "
         } else {
             ""
@@ -39,7 +39,7 @@ pub fn prepare_process() {
         let place = information
             .location()
             .map_or_else(String::new, ToString::to_string);
-        let line = format!("FAIL {who}{text} ({place})\n");
+        let line = format!("FAIL {prefix}{text} ({place})\n");
         let _ = sys::write(2, line.as_bytes());
         sys::exit_now(1);
     }));
@@ -73,8 +73,8 @@ impl Child {
     pub fn wait(&self) -> Ended {
         let start = Instant::now();
         loop {
-            let (who, status) = sys::waitpid(self.process, libc::WNOHANG).expect("waitpid");
-            if who == self.process {
+            let (child, status) = sys::waitpid(self.process, libc::WNOHANG).expect("waitpid");
+            if child == self.process {
                 return ended(status);
             }
             assert!(

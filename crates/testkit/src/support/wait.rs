@@ -26,12 +26,12 @@ pub fn poll_one(
 /// Waits until `poll` reports one of the events (or an error or hang-up). Returns the reported events.
 #[track_caller]
 pub fn await_events(descriptor: Descriptor, events: libc::c_short) -> libc::c_short {
-    let told = poll_one(descriptor, events, PATIENCE_MILLISECONDS);
+    let revents = poll_one(descriptor, events, PATIENCE_MILLISECONDS);
     assert!(
-        told != 0,
+        revents != 0,
         "poll for {events:#x} told nothing for {PATIENCE_MILLISECONDS} ms"
     );
-    told
+    revents
 }
 
 /// Waits until `poll` reports exactly these events, when asked for `asked`.
@@ -39,13 +39,13 @@ pub fn await_events(descriptor: Descriptor, events: libc::c_short) -> libc::c_sh
 pub fn await_exactly(descriptor: Descriptor, asked: libc::c_short, expected: libc::c_short) {
     let start = Instant::now();
     loop {
-        let told = poll_one(descriptor, asked, 0);
-        if told == expected {
+        let events = poll_one(descriptor, asked, 0);
+        if events == expected {
             return;
         }
         assert!(
             start.elapsed() < PATIENCE,
-            "poll for {asked:#x} tells {told:#x}, not {expected:#x}"
+            "poll for {asked:#x} tells {events:#x}, not {expected:#x}"
         );
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -54,8 +54,8 @@ pub fn await_exactly(descriptor: Descriptor, asked: libc::c_short, expected: lib
 /// Checks that `poll` reports nothing for a while.
 #[track_caller]
 pub fn expect_quiet(descriptor: Descriptor, events: libc::c_short) {
-    let told = poll_one(descriptor, events, QUIET_MILLISECONDS);
-    assert_eq!(told, 0, "poll for {events:#x} told {told:#x}");
+    let revents = poll_one(descriptor, events, QUIET_MILLISECONDS);
+    assert_eq!(revents, 0, "poll for {events:#x} told {revents:#x}");
 }
 
 /// Waits until the condition is true.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use libc::{c_int, c_long};
 
-use super::{Descriptor, Outcome, RawAddress, Told, check_size, last_errno, told};
+use super::{Descriptor, Event, Outcome, RawAddress, check_size, last_errno, reported_events};
 use crate::far;
 
 fn int(value: c_int) -> usize {
@@ -130,7 +130,7 @@ pub fn number_name(call_number: c_long, socket: Descriptor) -> Outcome<Option<So
     let mut raw = RawAddress::empty();
     let start = (&raw mut raw.storage).addr();
     let length = (&raw mut raw.length).addr();
-    // SAFETY: raw has room for the length it says.
+    // SAFETY: raw has room for the length that it holds.
     unsafe { call(call_number, &[int(socket), start, length]) }
         .map(|_| raw.decode().map(far::near_loopback))
 }
@@ -199,7 +199,7 @@ pub fn number_epoll_wait(
     room: usize,
     timeout: c_int,
     mask: u64,
-) -> Outcome<Vec<Told>> {
+) -> Outcome<Vec<Event>> {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     let arguments = [
         int(set),
@@ -211,7 +211,10 @@ pub fn number_epoll_wait(
     ];
     // SAFETY: events is writable for its length, the mask is valid.
     let count = unsafe { call(libc::SYS_epoll_pwait, &arguments) }?;
-    Ok(told(&events, c_int::try_from(count).unwrap_or(0)))
+    Ok(reported_events(
+        &events,
+        c_int::try_from(count).unwrap_or(0),
+    ))
 }
 
 /// `sendmsg` of a plain message by number

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use netchannel_namespaces::Configuration;
 use netchannel_testkit::support::{Family, SKIPPED, tcp};
 use netchannel_testkit::sys;
-use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts};
+use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts};
 
 use crate::{Mode, Options, ends};
 
@@ -72,11 +72,11 @@ pub fn make_hosts_with(
 ) -> Result<TwoHosts, i32> {
     let made = TwoHosts::make_with(options.netchannel.as_deref(), configuration);
     made.map_err(|absent| match absent {
-        Absent::NotHere(text) => {
+        HostsError::Unsupported(text) => {
             println!("skipped: {text}");
             SKIPPED
         }
-        Absent::Failed(text) => {
+        HostsError::Failed(text) => {
             eprintln!("{text}");
             1
         }
@@ -84,15 +84,15 @@ pub fn make_hosts_with(
 }
 
 /// The transport of a run's connections.
-pub fn over(options: &Options) -> Over {
+pub fn carrier(options: &Options) -> Carrier {
     match options.netchannel {
-        Some(_) => Over::NetChannel,
-        None => Over::Kernel,
+        Some(_) => Carrier::NetChannel,
+        None => Carrier::Kernel,
     }
 }
 
 /// The path of this program.
-pub fn this() -> PathBuf {
+pub fn this_program() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
 }
 
@@ -133,7 +133,7 @@ impl Transfer {
                 .args(["--patience", &options.patience.as_secs().to_string()]);
         };
         let address = SocketAddr::new(address_of_b(hosts, family), 0);
-        let mut command = hosts.command(&this(), hosts.b(), over(options));
+        let mut command = hosts.command(&this_program(), hosts.b(), carrier(options));
         command.arg("serve");
         words(&mut command, address);
         let mut server = Program::start(command);
@@ -142,7 +142,7 @@ impl Transfer {
             Some(Ok(address)) => address,
             _ => panic!("the server says {line:?}: {}", server.rest()),
         };
-        let mut command = hosts.command(&this(), hosts.a(), over(options));
+        let mut command = hosts.command(&this_program(), hosts.a(), carrier(options));
         command.arg("drive");
         words(&mut command, address);
         Self {

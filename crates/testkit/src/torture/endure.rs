@@ -15,7 +15,7 @@ use crate::Options;
 use crate::errors::name;
 
 /// The number of connections that last for the whole run.
-const STANDING: u64 = 4;
+const LASTING: u64 = 4;
 /// The highest number of bytes of one question.
 const LARGEST: usize = 32 << 10;
 /// An answer that takes longer counts as disturbed by the fault.
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The observations of one kind of connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Met {
+pub struct Observations {
     /// The longest time from a question, with the connect before it, to its answer.
     pub pause: Duration,
     /// The time of the last answer that took longer than [`SLOW`], since the start. Zero if there was none.
@@ -36,7 +36,7 @@ pub struct Met {
     pub errors: BTreeSet<String>,
 }
 
-impl Met {
+impl Observations {
     fn add(&mut self, outcome: Result<(), Error>, start: Instant, began: Instant) {
         let took = began.elapsed();
         match outcome {
@@ -51,7 +51,7 @@ impl Met {
         }
     }
 
-    fn join(&mut self, other: Met) {
+    fn join(&mut self, other: Observations) {
         self.pause = self.pause.max(other.pause);
         self.slow_until = self.slow_until.max(other.slow_until);
         self.rounds += other.rounds;
@@ -59,7 +59,7 @@ impl Met {
     }
 }
 
-impl fmt::Display for Met {
+impl fmt::Display for Observations {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errors: Vec<&str> = self.errors.iter().map(String::as_str).collect();
         let (pause, slow) = (self.pause.as_millis(), self.slow_until.as_millis());
@@ -68,7 +68,7 @@ impl fmt::Display for Met {
     }
 }
 
-impl FromStr for Met {
+impl FromStr for Observations {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -97,48 +97,58 @@ impl FromStr for Met {
 /// ones. A wrong byte ends the program at once with a panic.
 pub fn run(options: &Options) {
     let (address, seed) = (options.address, options.seed);
-    let streams: Vec<TcpStream> = (0..STANDING)
+    let streams: Vec<TcpStream> = (0..LASTING)
         .map(|_| TcpStream::connect(address).expect("connect"))
         .collect();
     println!("connected");
     let start = Instant::now();
     let end = start + Duration::from_millis(options.milliseconds);
-    let standing = streams.into_iter().zip(0..).map(|(stream, index)| {
-        thread::spawn(move || stand(stream, Random::new(seed ^ index), start, end))
+    let lasting_ones = streams.into_iter().zip(0..).map(|(stream, index)| {
+        thread::spawn(move || lasting_connection(stream, Random::new(seed ^ index), start, end))
     });
-    let standing: Vec<_> = standing.collect();
-    let new = come_and_go(address, &mut Random::new(!seed), start, end);
-    let mut met = Met::default();
-    for thread in standing {
-        met.join(thread.join().expect("no byte is wrong"));
+    let lasting_ones: Vec<_> = lasting_ones.collect();
+    let new = new_connections(address, &mut Random::new(!seed), start, end);
+    let mut observations = Observations::default();
+    for thread in lasting_ones {
+        observations.join(thread.join().expect("no byte is wrong"));
     }
-    println!("standing {met}");
+    println!("standing {observations}");
     println!("new {new}");
 }
 
 /// One lasting connection, until its first error.
-fn stand(mut stream: TcpStream, mut random: Random, start: Instant, end: Instant) -> Met {
-    let mut met = Met::default();
-    while Instant::now() < end && met.errors.is_empty() {
+fn lasting_connection(
+    mut stream: TcpStream,
+    mut random: Random,
+    start: Instant,
+    end: Instant,
+) -> Observations {
+    let mut observations = Observations::default();
+    while Instant::now() < end && observations.errors.is_empty() {
         let began = Instant::now();
         let outcome = ask(&mut stream, &mut random);
-        met.add(outcome, start, began);
+        observations.add(outcome, start, began);
         thread::sleep(PAUSE);
     }
-    met
+    observations
 }
 
 /// New connections, one after the other.
-fn come_and_go(address: SocketAddr, random: &mut Random, start: Instant, end: Instant) -> Met {
-    let mut met = Met::default();
+fn new_connections(
+    address: SocketAddr,
+    random: &mut Random,
+    start: Instant,
+    end: Instant,
+) -> Observations {
+    let mut observations = Observations::default();
     while Instant::now() < end {
         let began = Instant::now();
         let outcome =
             TcpStream::connect(address).and_then(|mut stream| ask(&mut stream, &mut *random));
-        met.add(outcome, start, began);
+        observations.add(outcome, start, began);
         thread::sleep(PAUSE);
     }
-    met
+    observations
 }
 
 fn ask(stream: &mut TcpStream, random: &mut Random) -> Result<(), Error> {
@@ -158,13 +168,13 @@ mod tests {
     #[test]
     fn what_was_met_is_read_as_it_is_written() {
         for errors in [vec![], vec!["ECONNRESET"], vec!["EPIPE", "ETIMEDOUT"]] {
-            let met = Met {
+            let observations = Observations {
                 pause: Duration::from_millis(1234),
                 slow_until: Duration::from_millis(5678),
                 rounds: 17,
                 errors: errors.into_iter().map(str::to_owned).collect(),
             };
-            assert_eq!(met.to_string().parse(), Ok(met));
+            assert_eq!(observations.to_string().parse(), Ok(observations));
         }
     }
 }

@@ -163,11 +163,11 @@ fn stopped_reader(hosts: &mut TwoHosts, options: &Options) -> Result<String, Str
     let mut client = witness(hosts, options, Which::A, "pour", &address);
     expect(&mut client, &["full"])?;
     let text = transfer(hosts, options, 2).finish(Duration::from_secs(60))?;
-    let said = text.lines().next().unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
     if text.contains(" 0 MB") {
-        return Err(format!("beside a reader that has stopped: {said}"));
+        return Err(format!("beside a reader that has stopped: {line}"));
     }
-    Ok(format!("beside a reader that has stopped: {said}"))
+    Ok(format!("beside a reader that has stopped: {line}"))
 }
 
 /// Kills the daemon of host b while a connection waits. The connection's own end sees an error at once, and the other

@@ -18,7 +18,7 @@ use netchannel_testkit::support::{
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::Options;
-use crate::between::{Program, this};
+use crate::between::{Program, this_program};
 
 /// A descriptor limit of a program.
 #[derive(Clone, Copy)]
@@ -70,8 +70,8 @@ pub fn run(options: &Options) -> i32 {
         any = true;
         let start = Instant::now();
         match pair(options, (server, client), rounds) {
-            Ok(said) => println!(
-                "PASS limits: server/client {title}, seed {}, {rounds} connections, {said}, {:.1} s",
+            Ok(summary) => println!(
+                "PASS limits: server/client {title}, seed {}, {rounds} connections, {summary}, {:.1} s",
                 options.seed,
                 start.elapsed().as_secs_f64()
             ),
@@ -97,7 +97,7 @@ fn pair(
     rounds: u64,
 ) -> Result<String, String> {
     let command = |word: &str, limit, address: SocketAddr| {
-        let mut command = Command::new(this());
+        let mut command = Command::new(this_program());
         command
             .arg(word)
             .args(["--seed", &options.seed.to_string()])
@@ -190,9 +190,12 @@ pub fn serve(options: &Options) {
     let (mut ended, mut refused) = (0_u64, 0_u64);
     while ended < rounds {
         sys::alarm(60);
-        let told = sys::epoll_wait(set, 64, PATIENCE_MILLISECONDS * 3).expect("epoll_wait");
-        assert!(!told.is_empty(), "nothing comes, {ended} of {rounds} ended");
-        for event in told {
+        let events = sys::epoll_wait(set, 64, PATIENCE_MILLISECONDS * 3).expect("epoll_wait");
+        assert!(
+            !events.is_empty(),
+            "nothing comes, {ended} of {rounds} ended"
+        );
+        for event in events {
             let socket = Descriptor::try_from(event.data).expect("a number");
             if socket != listening {
                 let asked = open.get_mut(&socket).expect("one of those that are open");

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::Random;
-use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Carrier, TwoHosts, Which};
 
 use crate::Options;
-use crate::between::{Program, make_hosts, this};
-use crate::endure::Met;
+use crate::between::{Program, make_hosts, this_program};
+use crate::endure::Observations;
 use crate::plain::{any_of_b, expect, ready, wait_until_virtual};
 use crate::refusals::{nothing_left, run as ip};
 
@@ -106,14 +106,14 @@ fn compare(
     lasting: Duration,
     errors: &mut [[BTreeSet<String>; 2]; 2],
 ) -> Result<String, String> {
-    let mut kinds = vec![Over::Kernel];
+    let mut kinds = vec![Carrier::Kernel];
     if options.netchannel.is_some() {
         wait_until_virtual(hosts)?;
-        kinds.push(Over::NetChannel);
+        kinds.push(Carrier::NetChannel);
     }
     let started = kinds
         .iter()
-        .map(|over| start(hosts, options, *over, QUIET + lasting + AFTER));
+        .map(|carrier| start(hosts, options, *carrier, QUIET + lasting + AFTER));
     let mut pairs = started.collect::<Result<Vec<_>, String>>()?;
     // The programs count from a moment before this one, so their times after the end are a little longer.
     let start = Instant::now();
@@ -126,36 +126,36 @@ fn compare(
     let ended = pairs
         .iter_mut()
         .map(|(_, client)| client.end(latest).and_then(|text| read(&text)));
-    let met = ended.collect::<Result<Vec<_>, String>>()?;
+    let observations = ended.collect::<Result<Vec<_>, String>>()?;
     drop(pairs);
-    let said: Vec<String> = met.iter().map(say).collect();
-    for (errors, met) in errors.iter_mut().zip(&met) {
-        for (errors, met) in errors.iter_mut().zip(met) {
-            errors.extend(met.errors.iter().cloned());
+    let texts: Vec<String> = observations.iter().map(describe).collect();
+    for (errors, observations) in errors.iter_mut().zip(&observations) {
+        for (errors, observations) in errors.iter_mut().zip(observations) {
+            errors.extend(observations.errors.iter().cloned());
         }
     }
-    if let [kernel, ours] = &met[..] {
+    if let [kernel, ours] = &observations[..] {
         for (kind, kernel, ours) in [
             ("standing", &kernel[0], &ours[0]),
             ("new", &kernel[1], &ours[1]),
         ] {
             no_worse(kernel, ours, over)
-                .map_err(|text| format!("{kind}: {text} ({})", said.join(", NetChannel ")))?;
+                .map_err(|text| format!("{kind}: {text} ({})", texts.join(", NetChannel ")))?;
         }
         nothing_left(hosts, options, CLEARED)?;
     }
-    Ok(format!("kernel TCP {}", said.join(", NetChannel ")))
+    Ok(format!("kernel TCP {}", texts.join(", NetChannel ")))
 }
 
 /// Starts a server on host b and its client.
 fn start(
     hosts: &TwoHosts,
     options: &Options,
-    over: Over,
+    carrier: Carrier,
     duration: Duration,
 ) -> Result<(Program, Program), String> {
     let program = |which, what: &str, address: &str| {
-        let mut command = hosts.command(&this(), which, over);
+        let mut command = hosts.command(&this_program(), which, carrier);
         command.args(["witness", what, "--address", address]);
         command.args(["--seed", &options.seed.to_string()]);
         command.args(["--milliseconds", &duration.as_millis().to_string()]);
@@ -202,7 +202,7 @@ fn inflict(hosts: &TwoHosts, fault: Fault) -> Result<Restore, String> {
     })
 }
 
-fn read(text: &str) -> Result<[Met; 2], String> {
+fn read(text: &str) -> Result<[Observations; 2], String> {
     let of = |kind: &str| {
         let mut lines = text.lines();
         let line = lines.find_map(|line| line.strip_prefix(kind));
@@ -211,18 +211,26 @@ fn read(text: &str) -> Result<[Met; 2], String> {
     Ok([of("standing ")?, of("new ")?])
 }
 
-fn say([standing, new]: &[Met; 2]) -> String {
-    let kind = |met: &Met| {
-        let errors: Vec<&str> = met.errors.iter().map(String::as_str).collect();
-        let seconds = met.pause.as_secs_f64();
-        format!("{seconds:.2} s {} {}", met.rounds, errors.join(","))
+fn describe([lasting_ones, new]: &[Observations; 2]) -> String {
+    let kind = |observations: &Observations| {
+        let errors: Vec<&str> = observations.errors.iter().map(String::as_str).collect();
+        let seconds = observations.pause.as_secs_f64();
+        format!(
+            "{seconds:.2} s {} {}",
+            observations.rounds,
+            errors.join(",")
+        )
     };
-    format!("standing {}new {}", kind(standing), kind(new).trim_end())
+    format!(
+        "standing {}new {}",
+        kind(lasting_ones),
+        kind(new).trim_end()
+    )
 }
 
 /// Checks that NetChannel's results are no worse than the kernel's, for a fault that ended after `over`.
-fn no_worse(kernel: &Met, ours: &Met, over: Duration) -> Result<(), String> {
-    let after = |met: &Met| met.slow_until.saturating_sub(over);
+fn no_worse(kernel: &Observations, ours: &Observations, over: Duration) -> Result<(), String> {
+    let after = |observations: &Observations| observations.slow_until.saturating_sub(over);
     // If one of the two gave up, its pause means nothing.
     let all_went_on = kernel.errors.is_empty() && ours.errors.is_empty();
     if all_went_on && after(ours) > after(kernel) + LONGER {

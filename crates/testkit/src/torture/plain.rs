@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::Family;
-use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Carrier, TwoHosts, Which};
 
 use crate::Options;
-use crate::between::{Program, address_of_b, this};
+use crate::between::{Program, address_of_b, this_program};
 
 /// Within this time a waiting program must have noticed a fault.
 pub const NOTICE: Duration = Duration::from_secs(20);
@@ -40,8 +40,8 @@ pub fn witness_with(
     address: &str,
     words: &[String],
 ) -> Program {
-    let over = crate::between::over(options);
-    let mut command: Command = hosts.command(&this(), which, over);
+    let carrier = crate::between::carrier(options);
+    let mut command: Command = hosts.command(&this_program(), which, carrier);
     command.args(["witness", what, "--address", address]);
     command.args(words);
     Program::start(command)
@@ -79,7 +79,7 @@ pub fn wait_until_virtual(hosts: &TwoHosts) -> Result<(), String> {
     let start = Instant::now();
     while start.elapsed() < NOTICE {
         let command = |which, what: &str, address: &str| {
-            let mut command = hosts.command(&this(), which, Over::NetChannel);
+            let mut command = hosts.command(&this_program(), which, Carrier::NetChannel);
             command.args(["witness", what, "--address", address]);
             Program::start(command)
         };

@@ -85,8 +85,8 @@ impl Loop {
     /// The keys that are ready within `timeout` milliseconds.
     fn ready(&self, listening: Option<Descriptor>, timeout: libc::c_int) -> Vec<u64> {
         if self.kind != Kind::Poll {
-            let told = sys::epoll_wait(self.set, 64, timeout).expect("epoll_wait");
-            return told.iter().map(|told| told.data).collect();
+            let events = sys::epoll_wait(self.set, 64, timeout).expect("epoll_wait");
+            return events.iter().map(|event| event.data).collect();
         }
         let mut keys = Vec::new();
         let mut entries = Vec::new();

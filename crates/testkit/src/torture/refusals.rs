@@ -49,16 +49,16 @@ pub fn unknown_source(hosts: &mut TwoHosts, options: &Options) -> Result<String,
 /// Leaves each daemon in turn only [`FEW`] free descriptors.
 pub fn no_descriptors(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     let address = serve(hosts, options)?;
-    let mut said = Vec::new();
+    let mut texts = Vec::new();
     for which in [Which::A, Which::B] {
         let Some(daemon) = hosts.daemon(which) else {
-            said.push(many(hosts, options, &address.1, 200, "")?);
+            texts.push(many(hosts, options, &address.1, 200, "")?);
             continue;
         };
         daemon.limit_descriptors(FEW);
-        said.push(many(hosts, options, &address.1, 200, "")?);
+        texts.push(many(hosts, options, &address.1, 200, "")?);
     }
-    Ok(said.join("; "))
+    Ok(texts.join("; "))
 }
 
 /// The daemon of the server's host ends in good order while a connection waits. The connection is reset at once, and
@@ -174,8 +174,8 @@ fn serve(hosts: &TwoHosts, options: &Options) -> Result<(Program, String), Strin
         wait_until_virtual(hosts)?;
     }
     let mut server = witness(hosts, options, Which::B, "serve-many", "0.0.0.0:0");
-    let said = ready(&mut server)?;
-    let port = said.rsplit_once(':').map_or("0", |(_, port)| port);
+    let answer = ready(&mut server)?;
+    let port = answer.rsplit_once(':').map_or("0", |(_, port)| port);
     let address = any_of_b(hosts).replace(":0", &format!(":{port}"));
     // The other host learns of the listener in a moment.
     thread::sleep(Duration::from_millis(300));

@@ -38,7 +38,7 @@ pub fn run(name: &str, options: &Options) {
 /// Echoes the bytes of every connection, and prints how each connection ends.
 fn serve(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("bind");
-    say(&format!(
+    print_line(&format!(
         "ready {}",
         listener.local_addr().expect("an address")
     ));
@@ -46,7 +46,7 @@ fn serve(address: SocketAddr) {
         let (stream, _) = listener.accept().expect("accept");
         thread::spawn(move || {
             let outcome = echo(stream);
-            say(&format!("gone {outcome}"));
+            print_line(&format!("gone {outcome}"));
         });
     }
 }
@@ -72,11 +72,11 @@ fn serve_many(address: SocketAddr) {
     let listening = tcp(family);
     sys::bind(listening, address).expect("bind");
     sys::listen(listening, 4096).expect("listen");
-    say(&format!(
+    print_line(&format!(
         "ready {}",
         sys::getsockname(listening).expect("getsockname")
     ));
-    // SAFETY: made above, and nobody else's.
+    // SAFETY: made above, and owned by nothing else.
     let listener = unsafe { TcpListener::from_raw_fd(listening) };
     loop {
         let (stream, _) = listener.accept().expect("accept");
@@ -128,7 +128,7 @@ fn many(options: &Options) {
     errors.extend(waiting.iter().map(|_| "nothing came of it".to_owned()));
     let mut echoed = 0;
     for socket in connected {
-        // SAFETY: made above, and nobody else's.
+        // SAFETY: made above, and owned by nothing else.
         let mut stream = unsafe { TcpStream::from_raw_fd(socket) };
         let mut answer = [0; 4];
         let asked = stream
@@ -145,7 +145,7 @@ fn many(options: &Options) {
     errors.sort();
     errors.dedup();
     let seconds = start.elapsed().as_secs_f64();
-    say(&format!(
+    print_line(&format!(
         "{echoed} of {count} echoed in {seconds:.2} s {}",
         errors.join(", ")
     ));
@@ -174,7 +174,7 @@ fn victim(options: &Options) {
 fn ping(address: SocketAddr, duration: Duration) {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_nodelay(true).expect("an option");
-    say("connected");
+    print_line("connected");
     let (start, mut worst) = (Instant::now(), Duration::ZERO);
     while start.elapsed() < duration {
         let began = Instant::now();
@@ -183,12 +183,12 @@ fn ping(address: SocketAddr, duration: Duration) {
             .write_all(b"echo")
             .and_then(|()| stream.read_exact(&mut answer));
         if let Err(error) = asked {
-            return say(&format!("gone {}", name(&error)));
+            return print_line(&format!("gone {}", name(&error)));
         }
         worst = worst.max(began.elapsed());
         thread::sleep(Duration::from_millis(2));
     }
-    say(&format!("paused {}", worst.as_millis()));
+    print_line(&format!("paused {}", worst.as_millis()));
 }
 
 fn family(address: SocketAddr) -> Family {
@@ -202,7 +202,7 @@ fn family(address: SocketAddr) -> Family {
 /// Accepts connections and never reads.
 fn hold(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("bind");
-    say(&format!(
+    print_line(&format!(
         "ready {}",
         listener.local_addr().expect("an address")
     ));
@@ -219,7 +219,7 @@ fn pour(address: SocketAddr) {
         .set_write_timeout(Some(FULL_AFTER))
         .expect("a time-out");
     while stream.write(&[7; 1 << 16]).is_ok() {}
-    say("full");
+    print_line("full");
     loop {
         thread::park();
     }
@@ -229,22 +229,22 @@ fn pour(address: SocketAddr) {
 fn call(address: SocketAddr) {
     let mut stream = match TcpStream::connect(address) {
         Ok(stream) => stream,
-        Err(error) => return say(&format!("refused {}", name(&error))),
+        Err(error) => return print_line(&format!("refused {}", name(&error))),
     };
-    say("connected");
+    print_line("connected");
     let mut answer = [0; 4];
     let asked = stream
         .write_all(b"echo")
         .and_then(|()| stream.read_exact(&mut answer));
     match asked {
-        Ok(()) if &answer == b"echo" => say("echoed"),
-        Ok(()) => return say("gone wrong bytes"),
-        Err(error) => return say(&format!("gone {}", name(&error))),
+        Ok(()) if &answer == b"echo" => print_line("echoed"),
+        Ok(()) => return print_line("gone wrong bytes"),
+        Err(error) => return print_line(&format!("gone {}", name(&error))),
     }
-    say(&format!("gone {}", echo(stream)));
+    print_line(&format!("gone {}", echo(stream)));
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut output = std::io::stdout().lock();
     let _ = writeln!(output, "{line}");
     let _ = output.flush();

@@ -17,7 +17,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 const NOT_OPEN: Descriptor = 400;
 
 /// The result of a call.
-fn said<T: Into<i64>>(result: T) -> Result<i64, Errno> {
+fn result_of<T: Into<i64>>(result: T) -> Result<i64, Errno> {
     match result.into() {
         ..0 => Err(sys::last_errno()),
         result => Ok(result),
@@ -25,7 +25,7 @@ fn said<T: Into<i64>>(result: T) -> Result<i64, Errno> {
 }
 
 /// An invalid address.
-fn nowhere<T>() -> *mut T {
+fn invalid_pointer<T>() -> *mut T {
     std::ptr::without_provenance_mut(usize::MAX)
 }
 

@@ -83,7 +83,7 @@ impl Actor {
     }
 
     fn go_on(self, mut last: u32) -> ! {
-        self.board.sign(self.index);
+        self.board.register(self.index);
         let mut memory = Memory::new();
         loop {
             let command = self.board.wait_for_command(self.index, last);
@@ -105,7 +105,7 @@ impl Actor {
     fn step(self, step: &Step, command: u32, memory: &mut Memory) -> String {
         memory.clear();
         if !step.form.library {
-            return self.deed(step, command, memory);
+            return self.run_actor_action(step, command, memory);
         }
         let mut maker = Maker {
             board: self.board,
@@ -121,7 +121,7 @@ impl Actor {
             result,
         };
         let mut text = match fcntl_command(step) {
-            Some(libc::F_GETOWN) => returned.person(i32::try_from(result).unwrap_or(-1)),
+            Some(libc::F_GETOWN) => returned.actor_of_process(i32::try_from(result).unwrap_or(-1)),
             _ => result_text(result, errno),
         };
         let makes = fcntl_command(step)
@@ -133,7 +133,7 @@ impl Actor {
         text
     }
 
-    fn deed(self, step: &Step, command: u32, memory: &mut Memory) -> String {
+    fn run_actor_action(self, step: &Step, command: u32, memory: &mut Memory) -> String {
         let value = step.arguments.first().map_or(0, first);
         let other = usize::try_from(value).unwrap_or(0).min(MOST_ACTORS - 1);
         let second = step.arguments.get(1).map_or(0, first);
@@ -149,7 +149,7 @@ impl Actor {
                 } else {
                     i32::try_from(second).unwrap_or(0)
                 };
-                let Some((process, thread)) = self.board.who(other) else {
+                let Some((process, thread)) = self.board.thread_of(other) else {
                     return "nobody".to_owned();
                 };
                 // SAFETY: takes integers; only actors of this case are meant.
@@ -157,7 +157,7 @@ impl Actor {
                 result_text(result as isize, errno())
             }
             "reap" => {
-                let Some((process, _)) = self.board.who(other) else {
+                let Some((process, _)) = self.board.thread_of(other) else {
                     return "nobody".to_owned();
                 };
                 let mut status = 0;
@@ -208,7 +208,7 @@ impl Actor {
     }
 
     fn fork(self, child: usize, command: u32) -> String {
-        if self.board.who(child).is_some() {
+        if self.board.thread_of(child).is_some() {
             return "there is one".to_owned();
         }
         self.board.introduce(child, self.index, true);
@@ -222,18 +222,18 @@ impl Actor {
                     index: child,
                     ..self
                 };
-                if self.parts(command) {
+                if self.runs_without_library(command) {
                     child.execute(0, false);
                 }
                 child.go_on(0)
             }
             -1 => result_text(-1, errno()),
-            _ => self.met(child),
+            _ => self.await_registration(child),
         }
     }
 
     fn thread(self, other: usize) -> String {
-        if self.board.who(other).is_some() {
+        if self.board.thread_of(other).is_some() {
             return "there is one".to_owned();
         }
         self.board.introduce(other, self.index, false);
@@ -242,13 +242,13 @@ impl Actor {
             ..self
         };
         match std::thread::Builder::new().spawn(move || actor.go_on(0)) {
-            Ok(_) => self.met(other),
+            Ok(_) => self.await_registration(other),
             Err(error) => result_text(-1, error.raw_os_error().unwrap_or(0)),
         }
     }
 
     /// Waits until a new actor has registered on the board.
-    fn met(self, other: usize) -> String {
+    fn await_registration(self, other: usize) -> String {
         let mut looks = 0..200;
         if looks.any(|_| self.board.wait_for(other, Duration::from_millis(10))) {
             "made".to_owned()
@@ -259,7 +259,7 @@ impl Actor {
 
     /// Whether the child of a step goes on without a library. With [`ONE_END`] these are the children that are made
     /// before all other steps.
-    fn parts(self, command: u32) -> bool {
+    fn runs_without_library(self, command: u32) -> bool {
         let mut before = self.program.steps.iter().take(command as usize);
         std::env::var_os(ONE_END).is_some() && before.all(|step| step.form.name == "fork")
     }
@@ -460,7 +460,7 @@ pub fn go_on(words: &[String]) -> i32 {
     let last: u32 = last.parse().unwrap_or(0);
     if last > 0 {
         prepare_signals();
-        actor.board.sign(actor.index);
+        actor.board.register(actor.index);
         actor.board.done(actor.index, last);
     }
     actor.work(last)

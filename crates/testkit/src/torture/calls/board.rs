@@ -89,7 +89,7 @@ impl Board {
 
     /// The program's text.
     pub fn text(self) -> String {
-        // SAFETY: within the mapping, and nobody writes it while actors live.
+        // SAFETY: within the mapping, which is not written while actors live.
         let bytes = unsafe { std::slice::from_raw_parts(self.0.add(AT_TEXT), TEXT) };
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(TEXT);
         String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -144,20 +144,20 @@ impl Board {
     }
 
     /// Registers the calling thread as an actor.
-    pub fn sign(self, actor: usize) {
+    pub fn register(self, actor: usize) {
         // SAFETY: no arguments.
         let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
         self.word(actor, Word::Thread)
             .store(thread.cast_unsigned(), Ordering::Relaxed);
-        // Pairs with the load in `who`.
+        // Pairs with the load in `thread_of`.
         self.word(actor, Word::Process)
             .store(process.cast_unsigned(), Ordering::Release);
         wake(self.word(actor, Word::Process));
     }
 
     /// Process and thread of a registered actor.
-    pub fn who(self, actor: usize) -> Option<(i32, i32)> {
-        // Pairs with the store in `sign`.
+    pub fn thread_of(self, actor: usize) -> Option<(i32, i32)> {
+        // Pairs with the store in `register`.
         let process = self.word(actor, Word::Process).load(Ordering::Acquire);
         let thread = self.word(actor, Word::Thread).load(Ordering::Relaxed);
         (process != 0).then_some((process.cast_signed(), thread.cast_signed()))
@@ -165,10 +165,10 @@ impl Board {
 
     /// Waits at most `limit` until an actor is registered.
     pub fn wait_for(self, actor: usize, limit: Duration) -> bool {
-        if self.who(actor).is_none() {
+        if self.thread_of(actor).is_none() {
             sleep(self.word(actor, Word::Process), 0, limit);
         }
-        self.who(actor).is_some()
+        self.thread_of(actor).is_some()
     }
 
     /// The buffer for the address of a variable, with its length in front.

@@ -226,7 +226,7 @@ impl Body {
                     at(argument, 1).min(1099),
                     at(argument, 2)
                 ));
-                let told = ["length", "-1", "4", "129", "0", "128"]
+                let claimed = ["length", "-1", "4", "129", "0", "128"]
                     .get(usize::try_from(at(argument, 3)).unwrap_or(0));
                 self.push(match value {
                     3 => "0",
@@ -236,7 +236,7 @@ impl Body {
                 self.push(if value == 3 && at(argument, 3) == 0 {
                     "0"
                 } else {
-                    told.unwrap_or(&"length")
+                    claimed.unwrap_or(&"length")
                 });
             }
             Kind::From => {
@@ -415,11 +415,11 @@ impl Body {
 
     fn room(&mut self, word: i64, good: &str, size: i64) {
         let sizes = [size, size, size, 4, -1, 0, 7, i64::from(i32::MAX)];
-        let told = sizes
+        let claimed = sizes
             .get(usize::try_from(word).unwrap_or(0))
             .copied()
             .unwrap_or(size);
-        self.line(&format!("socklen_t room = {told};"));
+        self.line(&format!("socklen_t room = {claimed};"));
         self.push(match word {
             1 => "0",
             2 => "bad()",

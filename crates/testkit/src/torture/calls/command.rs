@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::runner::find_netchannel;
-use netchannel_testkit::two_hosts::Absent;
+use netchannel_testkit::two_hosts::HostsError;
 
 use super::compare::signature;
 use super::coverage::Coverage;
 use super::difference::Difference;
 use super::generate;
 use super::judge::Pair;
-use super::manner::Manner;
 use super::place::Place;
 use super::program::Program;
 use super::report::{Finding, Report};
 use super::rules;
 use super::runner::Runner;
+use super::settings::RunSettings;
 use super::shrink::Shrinker;
 
 const USAGE: &str = "usage: torture calls [OPTIONS]
@@ -199,11 +199,11 @@ fn judge(options: &Options) -> Result<i32, String> {
     rules::THROUGH_DAEMONS.store(through, Ordering::Relaxed);
     let place = match Place::make(netchannel, words, options.way == "hosts") {
         Ok(place) => place,
-        Err(Absent::NotHere(text)) => {
+        Err(HostsError::Unsupported(text)) => {
             println!("skipped: {text}");
             return Ok(netchannel_testkit::support::SKIPPED);
         }
-        Err(Absent::Failed(text)) => return Err(text),
+        Err(HostsError::Failed(text)) => return Err(text),
     };
     let start = Instant::now();
     let before = place.descriptors();
@@ -222,7 +222,7 @@ fn judge(options: &Options) -> Result<i32, String> {
         return replay(&run, &program);
     }
     if options.way != "kernel" {
-        be_virtual(&run)?;
+        check_virtual(&run)?;
     }
     work(&run)?;
     let mut report = run.report.into_inner().map_err(|error| error.to_string())?;
@@ -239,7 +239,7 @@ fn judge(options: &Options) -> Result<i32, String> {
 
 /// Checks that a connection of the program under test is virtual: its port is then outside the kernel's range.
 /// Otherwise the run would judge nothing.
-fn be_virtual(run: &Run<'_>) -> Result<(), String> {
+fn check_virtual(run: &Run<'_>) -> Result<(), String> {
     let (before, client) = if run.options.way == "hosts" {
         ("1 @0 fork(1)\n", 1)
     } else {
@@ -253,7 +253,7 @@ fn be_virtual(run: &Run<'_>) -> Result<(), String> {
     let mut pair = run.pair()?;
     let start = Instant::now();
     loop {
-        let seen = pair.other.run(&program, pair.manner)?;
+        let seen = pair.other.run(&program, pair.settings)?;
         let port = seen
             .last()
             .and_then(|line| line.split("port(").nth(1))
@@ -318,7 +318,7 @@ impl Run<'_> {
         Ok(Pair {
             kernel: start(self.place.over_kernel(&self.this), "kernel TCP")?,
             other: start(self.place.over_other(&self.this), "NetChannel")?,
-            manner: Manner {
+            settings: RunSettings {
                 patience: PATIENCE,
                 haste: HASTE,
                 settling: if matches!(way, "relay" | "hosts") {
@@ -342,7 +342,7 @@ fn worker(run: &Run<'_>) -> Result<(), String> {
         }
         let number = run.options.first + index;
         let program = generate::program(run.options.seed, number, run.options.way == "hosts");
-        pair.manner.haste = if number.is_multiple_of(PATIENTLY) {
+        pair.settings.haste = if number.is_multiple_of(PATIENTLY) {
             PATIENCE
         } else {
             HASTE
@@ -409,8 +409,8 @@ fn found(
 
 fn replay(run: &Run<'_>, program: &Program) -> Result<i32, String> {
     let mut pair = run.pair()?;
-    let kernel = pair.kernel.run(program, pair.manner)?;
-    let other = pair.other.run(program, pair.manner)?;
+    let kernel = pair.kernel.run(program, pair.settings)?;
+    let other = pair.other.run(program, pair.settings)?;
     for (place, step) in program.steps.iter().enumerate() {
         println!("{step}");
         let at = |seen: &[String]| seen.get(place).cloned().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::difference::Difference;
 use super::program::Program;
-use super::rules::{self, Rule, Then};
+use super::rules::{self, Rule, Scope};
 
 /// The observations of a run: a text for each step.
 pub type Seen = Vec<String>;
@@ -104,7 +104,7 @@ pub fn compare(program: &Program, kernel: &[Seen], others: &[Seen]) -> Compariso
             }
             Some(rule) => {
                 comparison.excused.push(rule);
-                if rule.then == Then::Rest {
+                if rule.scope == Scope::Rest {
                     return comparison;
                 }
             }

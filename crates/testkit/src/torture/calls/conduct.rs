@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::act::{Actor, INTERRUPT};
 use super::board::{Board, END};
-use super::manner::Manner;
 use super::memory::first;
 use super::network::Network;
 use super::program::{MOST_ACTORS, Program, Step};
 use super::request::request;
+use super::settings::RunSettings;
 use super::waits;
 use super::watch::{State, Watch, state};
 
@@ -49,22 +49,22 @@ impl Conductor {
     }
 
     /// Runs a program. Returns a line for each step.
-    pub fn run(&self, program: &Program, manner: Manner) -> Vec<String> {
+    pub fn run(&self, program: &Program, settings: RunSettings) -> Vec<String> {
         if !self.board.reset(&program.to_string()) {
             return vec!["too long".to_owned()];
         }
         let program: &'static Program = Box::leak(Box::new(program.clone()));
-        let root = self.begin(program, manner);
+        let root = self.begin(program, settings);
         let mut case = Case {
             board: self.board,
-            manner,
+            settings,
             waits: [None; MOST_ACTORS],
             waited: vec![false; program.steps.len()],
             dead: [false; MOST_ACTORS],
             watches: [const { None }; MOST_ACTORS],
-            patience: waits::patience(program, manner),
+            patience: waits::patience(program, settings),
         };
-        let came = root > 0 && case.appears(root);
+        let came = root > 0 && case.await_first_actor(root);
         // Actors that are made before all other steps live on the other host.
         let before = program.steps.iter();
         let before = before.take_while(|step| step.form.name == "fork").count();
@@ -76,12 +76,12 @@ impl Conductor {
         if came {
             for (place, step) in program.steps.iter().enumerate() {
                 if place < far {
-                    self.make_far(&case, place, step, manner);
+                    self.make_far(&case, place, step, settings);
                     continue;
                 }
                 case.step(place, step.actor);
                 if step.form.name == "end" {
-                    case.mourn(
+                    case.await_end(
                         step.arguments
                             .first()
                             .and_then(|argument| argument.first())
@@ -92,7 +92,7 @@ impl Conductor {
             case.finish();
         }
         let mut processes: Vec<i32> = (0..MOST_ACTORS)
-            .filter_map(|actor| self.board.who(actor))
+            .filter_map(|actor| self.board.thread_of(actor))
             .map(|(process, _)| process)
             .collect();
         processes.push(root);
@@ -111,32 +111,32 @@ impl Conductor {
     }
 
     /// Asks the other host's runner for an actor.
-    fn make_far(&self, case: &Case, place: usize, step: &Step, manner: Manner) {
+    fn make_far(&self, case: &Case, place: usize, step: &Step, settings: RunSettings) {
         let actor = step.arguments.first().map_or(0, first);
         let actor = usize::try_from(actor).unwrap_or(0).min(MOST_ACTORS - 1);
-        if self.board.who(actor).is_some() {
+        if self.board.thread_of(actor).is_some() {
             return case.board.note(place, "there is one");
         }
         self.board.introduce(actor, step.actor, true);
         let count = self.asked.fetch_add(1, Ordering::Relaxed);
-        let asked = request(count, actor, manner.fresh);
+        let asked = request(count, actor, settings.fresh);
         self.board.command(MOST_ACTORS, asked);
         let start = Instant::now();
         while !self.board.wait_for(actor, SLICE) && start.elapsed() < STUCK {}
-        let came = self.board.who(actor).is_some();
+        let came = self.board.thread_of(actor).is_some();
         self.board
             .note(place, if came { "made" } else { "does not come" });
     }
 
-    fn begin(&self, program: &'static Program, manner: Manner) -> i32 {
+    fn begin(&self, program: &'static Program, settings: RunSettings) -> i32 {
         // SAFETY: this process has one thread; the child acts and never returns.
         let child = unsafe { libc::fork() };
         if child != 0 {
             return child;
         }
         leave_the_runner();
-        if manner.fresh {
-            begin_anew(&self.path, 0);
+        if settings.fresh {
+            execute_actor(&self.path, 0);
         }
         let path: &'static Path = Box::leak(self.path.clone().into_boxed_path());
         Actor::first(self.board, program, path).work(0)
@@ -159,7 +159,7 @@ pub fn leave_the_runner() {
 }
 
 /// Executes this program as an actor, in a child.
-pub fn begin_anew(path: &Path, actor: usize) -> ! {
+pub fn execute_actor(path: &Path, actor: usize) -> ! {
     let words = [
         "torture".to_owned(),
         super::act::COMMAND.to_owned(),
@@ -186,7 +186,7 @@ impl Drop for Conductor {
 
 struct Case {
     board: Board,
-    manner: Manner,
+    settings: RunSettings,
     /// The step in which an actor waits, and how often its thread had gone to sleep by then.
     waits: [Option<(usize, u64)>; MOST_ACTORS],
     waited: Vec<bool>,
@@ -202,7 +202,7 @@ fn command(place: usize) -> u32 {
 
 impl Case {
     /// Waits until the first actor is registered.
-    fn appears(&self, process: i32) -> bool {
+    fn await_first_actor(&self, process: i32) -> bool {
         let start = Instant::now();
         while !self.board.wait_for(0, SLICE) {
             if start.elapsed() > STUCK * 3 || matches!(state(process), State::Dead(_)) {
@@ -213,16 +213,16 @@ impl Case {
     }
 
     /// The state of a registered actor's thread.
-    fn state(&mut self, actor: usize, who: (i32, i32)) -> State {
+    fn state(&mut self, actor: usize, thread: (i32, i32)) -> State {
         let watch = &mut self.watches[actor];
-        if !watch.as_ref().is_some_and(|watch| watch.is_of(who)) {
-            *watch = Some(Watch::new(who.0, who.1));
+        if !watch.as_ref().is_some_and(|watch| watch.is_of(thread)) {
+            *watch = Some(Watch::new(thread.0, thread.1));
         }
         watch.as_ref().map_or(State::Dead(0), Watch::state)
     }
 
     fn step(&mut self, place: usize, actor: usize) {
-        if self.board.who(actor).is_none() || self.dead[actor] {
+        if self.board.thread_of(actor).is_none() || self.dead[actor] {
             return self.board.note(place, "nobody");
         }
         self.interrupt(actor);
@@ -230,15 +230,15 @@ impl Case {
             return self.board.note(place, "nobody");
         }
         self.board.command(actor, command(place));
-        self.attend(actor, place, self.patience[place], true);
-        if !self.manner.settling.is_zero() {
-            std::thread::sleep(self.manner.settling);
+        self.await_step(actor, place, self.patience[place], true);
+        if !self.settings.settling.is_zero() {
+            std::thread::sleep(self.settings.settling);
         }
-        self.others_settle(actor);
+        self.await_woken_actors(actor);
     }
 
     /// Waits for the end of a step, or until its actor waits.
-    fn attend(&mut self, actor: usize, place: usize, patience: Duration, is_new: bool) {
+    fn await_step(&mut self, actor: usize, place: usize, patience: Duration, is_new: bool) {
         let start = Instant::now();
         let mut asleep: Option<(u64, Instant)> = None;
         let mut first: Option<(u64, Instant)> = None;
@@ -249,11 +249,11 @@ impl Case {
                 return;
             }
             // An actor that executes another program registers again.
-            let Some(who) = self.board.who(actor) else {
+            let Some(thread) = self.board.thread_of(actor) else {
                 return;
             };
             slice = SLICE;
-            match self.state(actor, who) {
+            match self.state(actor, thread) {
                 State::Dead(status) => {
                     // The actor's last command may have been done all the same.
                     if !self.board.has_begun(actor, command(place)) {
@@ -290,28 +290,28 @@ impl Case {
     }
 
     /// After a step, lets the actors that it woke go on until they are done or wait again.
-    fn others_settle(&mut self, but: usize) {
+    fn await_woken_actors(&mut self, but: usize) {
         for actor in 0..MOST_ACTORS {
             let Some((place, times)) = self.waits[actor].filter(|_| actor != but) else {
                 continue;
             };
-            let Some(who) = self.board.who(actor).filter(|_| !self.dead[actor]) else {
+            let Some(thread) = self.board.thread_of(actor).filter(|_| !self.dead[actor]) else {
                 continue;
             };
             // A call that wakes a thread has made the thread ready to run before the call returns.
-            let sleeps_on = self.state(actor, who) == State::Asleep(times);
-            if !sleeps_on || self.manner.haste == self.manner.patience {
-                self.attend(actor, place, Duration::from_millis(1), false);
+            let sleeps_on = self.state(actor, thread) == State::Asleep(times);
+            if !sleeps_on || self.settings.haste == self.settings.patience {
+                self.await_step(actor, place, Duration::from_millis(1), false);
             }
         }
     }
 
     /// Waits until a killed process has ended.
-    fn mourn(&mut self, actor: Option<i64>) {
+    fn await_end(&mut self, actor: Option<i64>) {
         let actor = actor
             .and_then(|actor| usize::try_from(actor).ok())
             .filter(|actor| *actor < MOST_ACTORS);
-        let Some((process, _)) = actor.and_then(|actor| self.board.who(actor)) else {
+        let Some((process, _)) = actor.and_then(|actor| self.board.thread_of(actor)) else {
             return;
         };
         let start = Instant::now();
@@ -325,7 +325,7 @@ impl Case {
         let Some((place, _)) = self.waits[actor] else {
             return;
         };
-        let Some((process, thread)) = self.board.who(actor) else {
+        let Some((process, thread)) = self.board.thread_of(actor) else {
             return;
         };
         let start = Instant::now();
@@ -358,7 +358,7 @@ impl Case {
             self.interrupt(actor);
         }
         for actor in 0..MOST_ACTORS {
-            if self.board.who(actor).is_some() && !self.dead[actor] {
+            if self.board.thread_of(actor).is_some() && !self.dead[actor] {
                 self.board.command(actor, END);
             }
         }

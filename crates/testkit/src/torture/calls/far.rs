@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::act::Actor;
 use super::board::{Board, END};
-use super::conduct::{begin_anew, leave_the_runner};
+use super::conduct::{execute_actor, leave_the_runner};
 use super::program::MOST_ACTORS;
 use super::request::requested;
 
@@ -52,7 +52,7 @@ pub fn run(words: &[String]) -> i32 {
         if unsafe { libc::fork() } == 0 {
             leave_the_runner();
             if fresh {
-                begin_anew(path, actor);
+                execute_actor(path, actor);
             }
             let path = path.display().to_string();
             match Actor::again(&path, &actor.to_string()) {

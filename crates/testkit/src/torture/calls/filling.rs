@@ -122,7 +122,7 @@ pub fn drain(board: Board, socket: i32, step: i64, repeats: bool) -> String {
             return "all".to_owned();
         }
         let room = usize::try_from(sent - before).unwrap_or(0).min(bytes.len());
-        // SAFETY: room for so many bytes.
+        // SAFETY: there is room for that many bytes.
         let got =
             unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), room, libc::MSG_DONTWAIT) };
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -166,7 +166,7 @@ impl Generator {
         if self.model.actors.len() < MOST_ACTORS.min(5) && self.model.percent(40) {
             // A child inherits the connection from its parent, which has the link.
             let child = self.model.actors.len();
-            self.deed("fork", writer, &[vec![i64::try_from(child).unwrap_or(0)]]);
+            self.add_actor_action("fork", writer, &[vec![i64::try_from(child).unwrap_or(0)]]);
             writer = child;
         }
         let sets: Vec<i64> = (0..self.model.one(&[1, 1, 2]))
@@ -179,16 +179,16 @@ impl Generator {
                 let room = i64::from(libc::POLLOUT);
                 self.add("poll", writer, vec![vec![from, room], vec![0]]);
             }
-            self.look(writer, &sets, 70, 0);
+            self.wait_in_sets(writer, &sets, 70, 0);
             let drained = vec![vec![to], vec![filled], vec![i64::from(how == 3)]];
             if writer != reader && self.model.percent(50) {
-                self.look(writer, &sets[..1], 100, -1);
+                self.wait_in_sets(writer, &sets[..1], 100, -1);
                 self.add("drain", reader, drained);
             } else {
                 self.add("drain", reader, drained);
             }
-            self.look(writer, &sets, 90, 1000);
-            self.look(writer, &sets, 50, 0);
+            self.wait_in_sets(writer, &sets, 90, 1000);
+            self.wait_in_sets(writer, &sets, 50, 0);
         }
     }
 
@@ -204,12 +204,12 @@ impl Generator {
         let add = i64::from(libc::EPOLL_CTL_ADD);
         let member = vec![vec![set], vec![add], vec![socket], vec![events, socket, 0]];
         self.add("epoll_ctl", actor, member);
-        self.look(actor, &[set], 70, 0);
+        self.wait_in_sets(actor, &[set], 70, 0);
         set
     }
 
     /// Waits in each set, in `often` of a hundred cases.
-    fn look(&mut self, actor: usize, sets: &[i64], often: usize, time: i64) {
+    fn wait_in_sets(&mut self, actor: usize, sets: &[i64], often: usize, time: i64) {
         for set in sets {
             if self.model.percent(often) {
                 self.add(

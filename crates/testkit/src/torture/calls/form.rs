@@ -173,22 +173,22 @@ pub const CALLS: &[Form] = forms! {
 };
 
 /// Actions that actors do themselves.
-pub const DEEDS: &[Form] = &[
-    deed("fork", &[Actor]),
-    deed("thread", &[Actor]),
-    deed("exec", &[]),
-    deed("exit", &[Number(&[0, 1, 7])]),
-    deed("kill", &[Actor, One(words::SIGNALS)]),
-    deed("end", &[Actor]),
-    deed("reap", &[Actor]),
-    deed("action", &[One(words::SIGNALS), One(words::ACTIONS)]),
-    deed("numbers", &[]),
-    deed("file", &[Size]),
-    deed("fill", &[Fd, Number(&[0, 1, 2, 3])]),
-    deed("drain", &[Fd, Number(&[0]), Number(&[0, 1])]),
+pub const ACTOR_ACTIONS: &[Form] = &[
+    actor_action("fork", &[Actor]),
+    actor_action("thread", &[Actor]),
+    actor_action("exec", &[]),
+    actor_action("exit", &[Number(&[0, 1, 7])]),
+    actor_action("kill", &[Actor, One(words::SIGNALS)]),
+    actor_action("end", &[Actor]),
+    actor_action("reap", &[Actor]),
+    actor_action("action", &[One(words::SIGNALS), One(words::ACTIONS)]),
+    actor_action("numbers", &[]),
+    actor_action("file", &[Size]),
+    actor_action("fill", &[Fd, Number(&[0, 1, 2, 3])]),
+    actor_action("drain", &[Fd, Number(&[0]), Number(&[0, 1])]),
 ];
 
-const fn deed(name: &'static str, arguments: &'static [Kind]) -> Form {
+const fn actor_action(name: &'static str, arguments: &'static [Kind]) -> Form {
     Form {
         name,
         number: None,
@@ -204,5 +204,8 @@ pub const LIMIT_VALUES: &[i64] = LIMITS;
 /// The call with a name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Form> {
-    CALLS.iter().chain(DEEDS).find(|form| form.name == name)
+    CALLS
+        .iter()
+        .chain(ACTOR_ACTIONS)
+        .find(|form| form.name == name)
 }

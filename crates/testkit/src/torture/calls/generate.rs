@@ -101,10 +101,10 @@ pub fn program(seed: u64, number: u64, between: bool) -> Program {
 impl Generator {
     fn write(&mut self, between: bool) {
         if self.model.percent(60) || between {
-            self.deed("fork", 0, &[vec![1]]);
+            self.add_actor_action("fork", 0, &[vec![1]]);
             if self.model.percent(20) {
                 let parent = self.model.random.below(2);
-                self.deed("fork", parent, &[vec![2]]);
+                self.add_actor_action("fork", parent, &[vec![2]]);
             }
         }
         if between {
@@ -166,7 +166,7 @@ impl Generator {
             self.prepared(socket, client);
         }
         if self.model.percent(12) {
-            self.ask_fresh(client, socket);
+            self.read_fresh_options(client, socket);
         }
         let target = self.model.sockets[listener].variable;
         self.connect(client, socket, vec![0, target, family, 0]);
@@ -443,7 +443,7 @@ impl Generator {
             // An event that is reported once must not be reported again.
             "epoll_wait" | "epoll_pwait" if self.model.percent(30) => {
                 let again = step.arguments.clone();
-                self.say_something();
+                self.send_some_bytes();
                 self.add(form.name, actor, again);
             }
             "shutdown" if self.model.percent(30) => {
@@ -496,7 +496,7 @@ impl Generator {
         self.read_again(actor, target);
     }
 
-    pub(super) fn deed(&mut self, name: &str, actor: usize, arguments: &[Argument]) {
+    pub(super) fn add_actor_action(&mut self, name: &str, actor: usize, arguments: &[Argument]) {
         self.add(name, actor, arguments.to_vec());
         let process = self.model.actors[actor].process;
         let other = self.model.actors.len();
@@ -547,7 +547,7 @@ impl Generator {
         let number = |value: usize| i64::try_from(value).unwrap_or(0);
         match name {
             "fork" | "thread" if room => {
-                self.deed(name, actor, &[vec![number(self.model.actors.len())]])
+                self.add_actor_action(name, actor, &[vec![number(self.model.actors.len())]])
             }
             "exec" if !shared => {
                 self.add(name, actor, Vec::new());

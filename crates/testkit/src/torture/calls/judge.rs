@@ -4,38 +4,38 @@
 use std::time::Duration;
 
 use super::compare::{Comparison, Seen, compare, normal};
-use super::manner::Manner;
 use super::program::Program;
 use super::runner::Runner;
+use super::settings::RunSettings;
 
 /// Two runners: one over kernel TCP, one over the transport under test.
 pub struct Pair {
     pub kernel: Runner,
     pub other: Runner,
-    pub manner: Manner,
+    pub settings: RunSettings,
 }
 
 /// How often a program with a difference is run again.
 const AGAIN: usize = 3;
 
 impl Pair {
-    fn kernel(&mut self, program: &Program, manner: Manner) -> Result<Seen, String> {
+    fn kernel(&mut self, program: &Program, settings: RunSettings) -> Result<Seen, String> {
         // Over kernel TCP nothing needs time to arrive.
-        let manner = Manner {
+        let settings = RunSettings {
             settling: Duration::ZERO,
-            ..manner
+            ..settings
         };
-        self.kernel.run(program, manner).map(normal)
+        self.kernel.run(program, settings).map(normal)
     }
 
-    fn other(&mut self, program: &Program, manner: Manner) -> Result<Seen, String> {
-        self.other.run(program, manner).map(normal)
+    fn other(&mut self, program: &Program, settings: RunSettings) -> Result<Seen, String> {
+        self.other.run(program, settings).map(normal)
     }
 
     /// Runs the program once over each transport, which is enough where the results are equal.
-    pub fn glance(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
-        let kernel = self.kernel(program, self.manner)?;
-        let other = self.other(program, self.manner)?;
+    pub fn run_once(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
+        let kernel = self.kernel(program, self.settings)?;
+        let other = self.other(program, self.settings)?;
         Ok((
             compare(program, std::slice::from_ref(&kernel), &[other]),
             kernel,
@@ -44,7 +44,7 @@ impl Pair {
 
     /// Runs the program as often as needed.
     pub fn judge(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
-        let (first, seen) = self.glance(program)?;
+        let (first, seen) = self.run_once(program)?;
         if first.difference.is_none() {
             return Ok((first, seen));
         }
@@ -65,12 +65,12 @@ impl Pair {
         program: &Program,
         times: usize,
     ) -> Result<(Comparison, Vec<Seen>), String> {
-        let patience = self.manner.patience * 4;
-        let patient = Manner {
+        let patience = self.settings.patience * 4;
+        let patient = RunSettings {
             patience,
             haste: patience,
-            settling: self.manner.settling * 4,
-            ..self.manner
+            settling: self.settings.settling * 4,
+            ..self.settings
         };
         let mut kernel = Vec::new();
         let mut others = Vec::new();

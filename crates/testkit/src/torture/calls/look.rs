@@ -88,7 +88,7 @@ impl ReturnedCall<'_> {
                 let _ = write!(text, " events={}", words.join(","));
             }
             Answer::Integer(at) if self.result >= 0 => {
-                let _ = write!(text, " int={}", self.person(left(*at)));
+                let _ = write!(text, " int={}", self.actor_of_process(left(*at)));
             }
             Answer::Pair(at) if self.result == 0 => {
                 let [one, other] = left::<[i32; 2]>(*at);
@@ -109,12 +109,12 @@ impl ReturnedCall<'_> {
     }
 
     /// A process id, shown as the actor with this process.
-    pub fn person(&self, number: i32) -> String {
-        let mark = |sign: &str, who: i32| {
+    pub fn actor_of_process(&self, number: i32) -> String {
+        let mark = |sign: &str, wanted: i32| {
             let actor = (0..super::program::MOST_ACTORS).find(|actor| {
                 self.board
-                    .who(*actor)
-                    .is_some_and(|(process, _)| process == who)
+                    .thread_of(*actor)
+                    .is_some_and(|(process, _)| process == wanted)
             });
             actor.map(|actor| format!("{sign}process({actor})"))
         };
@@ -138,8 +138,8 @@ impl ReturnedCall<'_> {
     fn name(&self, at: usize, length: i32, text: &mut String) {
         let _ = write!(text, " name={}/{length}", address(at));
         // The address to which other actors connect. Not stored if the call's buffer had no room for it.
-        let is_told = self.result == 0 && length >= 16 && left::<u16>(at) != 0;
-        if self.step.form.name == "getsockname" && is_told {
+        let is_reported = self.result == 0 && length >= 16 && left::<u16>(at) != 0;
+        if self.step.form.name == "getsockname" && is_reported {
             let variable = self
                 .step
                 .arguments

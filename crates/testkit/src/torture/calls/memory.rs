@@ -88,8 +88,8 @@ impl Memory {
 
     /// A buffer at a place by its word, holding a step's bytes from an offset on, or nothing yet.
     pub fn buffer(&mut self, place: i64, size: i64, content: Option<(i64, usize)>) -> Buffer {
-        let told = usize::try_from(size).unwrap_or(usize::MAX);
-        let real = told.min(2 << 20);
+        let claimed = usize::try_from(size).unwrap_or(usize::MAX);
+        let real = claimed.min(2 << 20);
         let (at, usable, writable) = match place {
             1 => (0, 0, false),
             2 => (self.bad(), 0, false),
@@ -99,7 +99,7 @@ impl Memory {
         };
         let buffer = Buffer {
             at,
-            size: told,
+            size: claimed,
             usable,
             writable,
         };
@@ -211,13 +211,13 @@ pub fn vector(
             Some(5) if place == 0 => 2,
             _ => 0,
         };
-        let told = size.cast_signed() as i64;
-        parts.push(memory.buffer(word, told, content.map(|step| (step, offset))));
+        let claimed = size.cast_signed() as i64;
+        parts.push(memory.buffer(word, claimed, content.map(|step| (step, offset))));
         offset += size;
     }
     let at = memory.room(16 * parts.len().max(1));
     for (place, part) in parts.iter().enumerate() {
-        // SAFETY: room for so many pairs of words.
+        // SAFETY: there is room for that many pairs of words.
         unsafe {
             std::ptr::with_exposed_provenance_mut::<[usize; 2]>(at + place * 16)
                 .write([part.at, part.size])

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use netchannel_namespaces::{Configuration, Cores, Error, Hosts, gain_rights};
 use netchannel_testkit::daemon::PrivateDaemon;
 use netchannel_testkit::runner::{Transport, command};
-use netchannel_testkit::two_hosts::{Absent, daemons};
+use netchannel_testkit::two_hosts::{HostsError, daemons};
 
 use super::network::{self, Addresses, Network};
 use super::rules;
@@ -33,7 +33,7 @@ impl Place {
         netchannel: Option<PathBuf>,
         words: &[&str],
         between: bool,
-    ) -> Result<Self, Absent> {
+    ) -> Result<Self, HostsError> {
         let hosts = match network() {
             Ok(hosts) => Some(hosts),
             Err(error @ (Error::NotAllowed(_) | Error::NoIproute)) if !between => {

@@ -248,7 +248,7 @@ impl Maker<'_> {
         made: &mut Prepared,
     ) {
         let room = self.memory.room(size.max(64));
-        let told = match word {
+        let claimed = match word {
             3 => 4,
             4 => -1,
             5 => 0,
@@ -256,7 +256,7 @@ impl Maker<'_> {
             7 => i32::MAX,
             _ => i32::try_from(size).unwrap_or(0),
         };
-        let length = self.memory.put(told);
+        let length = self.memory.put(claimed);
         match word {
             1 => made.words.extend([0, 0]),
             2 => made.words.extend([self.memory.bad(), length]),
@@ -348,7 +348,7 @@ impl Maker<'_> {
             4 => self.memory.bad(),
             _ => room,
         };
-        let told = match at(argument, 3) {
+        let claimed = match at(argument, 3) {
             1 => -1_i64,
             2 => 4,
             3 => 129,
@@ -357,7 +357,7 @@ impl Maker<'_> {
             _ if place == 0 => 0,
             _ => length as i64,
         };
-        (place, told as usize)
+        (place, claimed as usize)
     }
 
     fn message(&mut self, step: &Step, given: bool, argument: &Argument, made: &mut Prepared) {

@@ -18,7 +18,7 @@ pub static THROUGH_DAEMONS: AtomicBool = AtomicBool::new(false);
 
 /// How a known difference affects the rest of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum Scope {
     /// Only this step differs.
     Step,
     /// All later steps may differ.
@@ -29,11 +29,11 @@ pub enum Then {
 pub struct Rule {
     /// The line of section 8, or the mistake that is to be fixed.
     pub line: &'static str,
-    pub then: Then,
+    pub scope: Scope,
     /// The calls that show the difference.
     calls: &'static [&'static str],
     /// A word of the step.
-    here: &'static str,
+    word: &'static str,
     /// A word of an earlier step, or of the step itself. Words of one step are joined with `*`, words of several steps
     /// with `&`.
     before: &'static str,
@@ -93,23 +93,23 @@ const LOOKS: &[&str] = &["poll", "ppoll", "select", "pselect"];
 
 const fn rule(
     line: &'static str,
-    then: Then,
+    scope: Scope,
     calls: &'static [&'static str],
     words: [&'static str; 4],
 ) -> Rule {
-    let [here, before, kernel, other] = words;
+    let [word, before, kernel, other] = words;
     Rule {
         line,
-        then,
+        scope,
         calls,
-        here,
+        word,
         before,
         kernel,
         other,
     }
 }
 
-use Then::{Rest, Step as Once};
+use Scope::{Rest, Step as Once};
 
 /// Differences kept by section 8 (and 2.5: a call with a bad address may have moved the bytes before it).
 #[rustfmt::skip]
@@ -238,7 +238,7 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     } else {
         difference.place + 1
     };
-    let said = |word: &str| {
+    let occurs = |word: &str| {
         let mut steps = program.steps[..end].iter();
         steps.any(|step: &Step| {
             let text = step.to_string();
@@ -253,7 +253,7 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     let is_held = late
         || ["MSG_MORE", "SPLICE_F_MORE", "TCP_CORK"]
             .into_iter()
-            .any(said);
+            .any(occurs);
     if is_held && (bytes || text.contains("FIONREAD") && more_is_there(difference)) {
         return Some(&NAGLE);
     }
@@ -272,13 +272,13 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     let mut known = kept.chain(through).chain(late);
     known.find(|rule| {
         (rule.calls.is_empty() || rule.calls.contains(&step.form.name))
-            && rule.here.split('|').any(|word| text.contains(word))
+            && rule.word.split('|').any(|word| text.contains(word))
             && begins(&difference.kernel, rule.kernel)
             && begins(&difference.other, rule.other)
             && rule
                 .before
                 .split('|')
-                .any(|words| words.split('&').all(said))
+                .any(|words| words.split('&').all(occurs))
     })
 }
 

@@ -13,8 +13,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::conduct::{Conductor, board_path};
-use super::manner::Manner;
 use super::program::Program;
+use super::settings::RunSettings;
 
 /// The command-line word of the runner.
 pub const COMMAND: &str = "calls-run";
@@ -36,14 +36,14 @@ pub fn run() -> std::io::Result<()> {
         let (settling, fresh) = (next(), next());
         let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
         input.read_exact(&mut text)?;
-        let manner = Manner {
+        let settings = RunSettings {
             patience: Duration::from_millis(patience),
             haste: Duration::from_millis(haste),
             settling: Duration::from_micros(settling),
             fresh: fresh == 1,
         };
         let notes = match Program::read(&String::from_utf8_lossy(&text)) {
-            Ok(program) => conductor.run(&program, manner),
+            Ok(program) => conductor.run(&program, settings),
             Err(line) => vec![format!("not understood: {line}")],
         };
         let mut answer = format!("{}\n", notes.len());
@@ -106,15 +106,15 @@ impl Runner {
     }
 
     /// Runs one case. Returns an error if the runner itself is lost.
-    pub fn run(&mut self, program: &Program, manner: Manner) -> Result<Vec<String>, String> {
+    pub fn run(&mut self, program: &Program, settings: RunSettings) -> Result<Vec<String>, String> {
         let text = program.to_string();
-        let fresh = u8::from(manner.fresh);
+        let fresh = u8::from(settings.fresh);
         let head = format!(
             "{} {} {} {} {fresh}\n",
             text.len(),
-            manner.patience.as_millis(),
-            manner.haste.as_millis(),
-            manner.settling.as_micros()
+            settings.patience.as_millis(),
+            settings.haste.as_millis(),
+            settings.settling.as_micros()
         );
         let sent = self
             .input

@@ -30,7 +30,7 @@ impl<'a> Shrinker<'a> {
         if self.tries > MOST_TRIES {
             return false;
         }
-        let seen = self.pair.glance(program);
+        let seen = self.pair.run_once(program);
         seen.is_ok_and(|(comparison, _)| {
             comparison
                 .difference

@@ -114,7 +114,7 @@ impl Generator {
     }
 
     /// Sends a few bytes on some connection, by an actor that has it.
-    pub(super) fn say_something(&mut self) {
+    pub(super) fn send_some_bytes(&mut self) {
         let actor = self.likely_actor();
         if let Some(place) = self
             .model
@@ -169,7 +169,7 @@ impl Generator {
     }
 
     /// Reads options of a socket that has not been used yet.
-    pub(super) fn ask_fresh(&mut self, actor: usize, socket: usize) {
+    pub(super) fn read_fresh_options(&mut self, actor: usize, socket: usize) {
         let variable = self.model.sockets[socket].variable;
         let own = vec![variable];
         let command = |command: i32, argument: i64| vec![i64::from(command), argument];

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::form::Kind;
-use super::manner::Manner;
 use super::memory::first;
 use super::program::{Program, Step};
+use super::settings::RunSettings;
 
 /// Calls that wait only for other actors, and for no request that the library sends to the daemon.
 const FOR_OTHERS: &[&str] = &[
@@ -38,7 +38,7 @@ const FOR_OTHERS: &[&str] = &[
 ];
 
 /// The patience for each step.
-pub fn patience(program: &Program, manner: Manner) -> Vec<Duration> {
+pub fn patience(program: &Program, settings: RunSettings) -> Vec<Duration> {
     let mut limited = false;
     let steps = program.steps.iter().map(|step| {
         limited |= step.form.name == "setsockopt" && {
@@ -47,9 +47,9 @@ pub fn patience(program: &Program, manner: Manner) -> Vec<Duration> {
         };
         let for_others = FOR_OTHERS.contains(&step.form.name) && !limited && !has_time(step);
         if for_others {
-            manner.haste
+            settings.haste
         } else {
-            manner.patience
+            settings.patience
         }
     });
     steps.collect()
@@ -70,20 +70,20 @@ fn has_time(step: &Step) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use super::{Manner, Program, patience};
+    use super::{Program, RunSettings, patience};
 
     #[test]
     fn who_waits_for_a_time_is_given_it() {
         let text = "1 @0 recv(v1, good, 10, 0)\n2 @0 poll({v1,POLLIN}, 10)\n3 @0 poll({v1,POLLIN}, -1)\n\
                     4 @0 connect(v1, {of,v1,4,0})\n5 @0 setsockopt(v1, SO_RCVTIMEO, {time,0,10000,0})\n6 @0 recv(v1, good, 10, 0)";
         let program = Program::read(text).unwrap();
-        let manner = Manner {
+        let settings = RunSettings {
             patience: Duration::from_millis(30),
             haste: Duration::from_millis(3),
             settling: Duration::ZERO,
             fresh: false,
         };
-        let milliseconds = patience(&program, manner);
+        let milliseconds = patience(&program, settings);
         let milliseconds: Vec<_> = milliseconds.iter().map(Duration::as_millis).collect();
         assert_eq!(milliseconds, [3, 30, 3, 30, 30, 30]);
     }

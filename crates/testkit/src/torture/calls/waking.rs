@@ -83,7 +83,7 @@ impl Generator {
         let mut waking = has(&self.model, second, Some(waits));
         if waking.is_empty() && self.model.actors.len() < 5 && second & self.model.bit(waits) != 0 {
             let made = self.model.actors.len();
-            self.deed("thread", waits, &[vec![i64::try_from(made).unwrap_or(0)]]);
+            self.add_actor_action("thread", waits, &[vec![i64::try_from(made).unwrap_or(0)]]);
             waking = vec![made];
         }
         (!waking.is_empty()).then(|| (waits, self.model.one(&waking)))

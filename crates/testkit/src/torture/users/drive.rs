@@ -77,7 +77,7 @@ impl Client {
         let time = start.elapsed();
         let opened = connected.and_then(|()| {
             self.board.measure(self.measure, time);
-            self.greet(socket, address, kind, number)
+            self.authenticate(socket, address, kind, number)
         });
         match opened {
             Ok(()) => {
@@ -108,7 +108,7 @@ impl Client {
     }
 
     /// Sends the signed hello and checks the signed answer. `EPROTO` stands for an answer that no honest server gives.
-    fn greet(
+    fn authenticate(
         &mut self,
         socket: Descriptor,
         address: SocketAddr,

@@ -52,9 +52,9 @@ impl Secret {
         )
     }
 
-    fn sign(&self, who: u8, bytes: &[u8]) -> u64 {
+    fn sign(&self, signer: u8, bytes: &[u8]) -> u64 {
         let mut hasher = DefaultHasher::new();
-        for part in [&self.0[..], &[who], bytes, &self.0] {
+        for part in [&self.0[..], &[signer], bytes, &self.0] {
             hasher.write(part);
         }
         hasher.finish()

@@ -146,7 +146,7 @@ impl Judge {
                 let arguments = [command, "--seed", &seed, "--index", &index];
                 let arguments = words(&arguments);
                 self.place
-                    .honest(user, &name, &arguments)
+                    .start_honest(user, &name, &arguments)
                     .map_err(started)?;
             }
         }
@@ -163,8 +163,8 @@ impl Judge {
         while Instant::now() < end && !INTERRUPTED.load(Ordering::Relaxed) {
             // A short run has two rounds, the second with restarts.
             let length = ROUND.min(whole / 5 * 2).max(Duration::from_secs(2));
-            self.beside(Instant::now() + length, round % 2 == 1)?;
-            self.after(before, round % 2 == 1)?;
+            self.run_hostile(Instant::now() + length, round % 2 == 1)?;
+            self.check_return(before, round % 2 == 1)?;
             round += 1;
         }
         self.place.finish(&self.board)?;
@@ -177,7 +177,7 @@ impl Judge {
     }
 
     /// Runs hostile programs. With `restarts`, daemons end and others follow.
-    fn beside(&mut self, end: Instant, restarts: bool) -> Result<(), String> {
+    fn run_hostile(&mut self, end: Instant, restarts: bool) -> Result<(), String> {
         self.board.enter(Stage::Beside);
         let span = end.saturating_duration_since(Instant::now());
         // Every 20 to 60 seconds, and once in a short round.
@@ -201,7 +201,7 @@ impl Judge {
     }
 
     /// The hostile programs have ended: the daemon's usage must return to its former values.
-    fn after(&mut self, before: Option<Usage>, restarted: bool) -> Result<(), String> {
+    fn check_return(&mut self, before: Option<Usage>, restarted: bool) -> Result<(), String> {
         self.board.enter(Stage::After);
         self.watch(Instant::now() + Duration::from_secs(1), None)?;
         let (Some(before), Some(process)) = (before, self.place.daemon_process()) else {
@@ -209,7 +209,7 @@ impl Judge {
         };
         let now = usage::await_return(process, &before)?;
         println!("after: the daemon uses {}", now.line());
-        self.look()?;
+        self.check()?;
         let running = usage::refusals(&self.place.socket())?;
         let refused = running.count() + self.board.counted(Counter::Refused);
         let more = refused.saturating_sub(std::mem::replace(&mut self.refused, refused));
@@ -229,21 +229,21 @@ impl Judge {
     fn watch(&mut self, end: Instant, hostile: Option<()>) -> Result<(), String> {
         while Instant::now() < end && !INTERRUPTED.load(Ordering::Relaxed) {
             if hostile.is_some() {
-                self.play()?;
+                self.start_hostile()?;
             }
-            self.look()?;
+            self.check()?;
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
     }
 
     /// Checks that no failure has occurred.
-    fn look(&mut self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         if let Some(status) = self.place.daemon_ended() {
             let log = self.place.log("daemon");
             return Err(format!("the daemon ended: {status}\n{log}"));
         }
-        if let Some(text) = self.place.fallen() {
+        if let Some(text) = self.place.report_ended() {
             return Err(text);
         }
         let (worker, time) = self.board.slowest();
@@ -257,11 +257,11 @@ impl Judge {
                 self.place.whereabouts(shown)
             ));
         }
-        self.visit()
+        self.start_visits()
     }
 
     /// Starts short-lived programs of honest users all the time.
-    fn visit(&mut self) -> Result<(), String> {
+    fn start_visits(&mut self) -> Result<(), String> {
         let mut waiting = Vec::new();
         for (mut program, since) in std::mem::take(&mut self.visiting) {
             match program.ended() {
@@ -296,7 +296,7 @@ impl Judge {
             let user = HONEST[self.random.below(HONEST.len())];
             let seed = self.options.seed.to_string();
             let arguments = words(&["users-visit", "--seed", &seed]);
-            let program = self.place.honest_once(user, "visit", &arguments);
+            let program = self.place.start_honest_once(user, "visit", &arguments);
             let program = program.map_err(|error| error.to_string())?;
             self.visiting.push((program, Instant::now()));
             self.visits += 1;
@@ -305,7 +305,7 @@ impl Judge {
     }
 
     /// Starts hostile programs in the place of those that have ended.
-    fn play(&mut self) -> Result<(), String> {
+    fn start_hostile(&mut self) -> Result<(), String> {
         self.hostile.retain_mut(|program| program.ended().is_none());
         while self.hostile.len() < AT_ONCE {
             let parts: Vec<&str> = hostile::PARTS

@@ -15,7 +15,7 @@ use netchannel_testkit::two_hosts::{TwoHosts, Which};
 use super::board::{self, Board};
 use super::hello;
 use super::hostile::{BECOMES_VARIABLE, SOCKET_VARIABLE};
-use crate::between::this;
+use crate::between::this_program;
 
 /// A user of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,22 +214,27 @@ impl Place {
 
     /// Starts one of this program's commands as an honest user, under the library where that is under test. The program
     /// is watched until the end.
-    pub fn honest(&mut self, user: User, name: &str, words: &[String]) -> io::Result<()> {
-        let program = self.honest_once(user, name, words)?;
+    pub fn start_honest(&mut self, user: User, name: &str, words: &[String]) -> io::Result<()> {
+        let program = self.start_honest_once(user, name, words)?;
         self.programs.push(program);
         Ok(())
     }
 
-    /// As [`Self::honest`], for a program that ends by itself.
-    pub fn honest_once(&self, user: User, name: &str, words: &[String]) -> io::Result<Program> {
+    /// As [`Self::start_honest`], for a program that ends by itself.
+    pub fn start_honest_once(
+        &self,
+        user: User,
+        name: &str,
+        words: &[String],
+    ) -> io::Result<Program> {
         let mut command = match &self.netchannel {
             Some(netchannel) => {
                 let mut command = Command::new(netchannel);
                 command.args(["run", "--require", "--no-daemon", "--socket"]);
-                command.arg(self.socket()).arg("--").arg(this());
+                command.arg(self.socket()).arg("--").arg(this_program());
                 command
             }
-            None => Command::new(this()),
+            None => Command::new(this_program()),
         };
         command.args(words).env(hello::VARIABLE, &self.secret);
         self.start(command, user, name)
@@ -237,7 +242,7 @@ impl Place {
 
     /// Starts a hostile program, as the hostile user or as root that switches to this user.
     pub fn hostile(&self, name: &str, as_root: bool, words: &[String]) -> io::Result<Program> {
-        let mut command = Command::new(this());
+        let mut command = Command::new(this_program());
         command.args(words).env(SOCKET_VARIABLE, self.socket());
         command.env(BECOMES_VARIABLE, HOSTILE.0.to_string());
         self.start(command, if as_root { User(0) } else { HOSTILE }, name)
@@ -288,17 +293,17 @@ impl Place {
     }
 
     /// The watched programs that have ended, with their logs.
-    pub fn fallen(&mut self) -> Option<String> {
+    pub fn report_ended(&mut self) -> Option<String> {
         self.programs.iter_mut().find_map(Program::ended)?;
         // The first failure causes others, so all that is known helps.
         std::thread::sleep(Duration::from_millis(300));
-        let mut fallen = Vec::new();
+        let mut ended = Vec::new();
         for program in &mut self.programs {
             if let Some(status) = program.ended() {
-                fallen.push((program.name.clone(), status));
+                ended.push((program.name.clone(), status));
             }
         }
-        let lines = fallen
+        let lines = ended
             .iter()
             .map(|(name, status)| format!("{name}: {status}\n{}", self.log(name)));
         Some(lines.collect::<Vec<_>>().join("\n"))

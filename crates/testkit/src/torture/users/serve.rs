@@ -77,7 +77,7 @@ pub fn run(options: &Options) {
         threads.push(thread::spawn(move || {
             let mut random = Random::new(seed);
             while !server.board.is_ending() {
-                pass(&server, &mut random);
+                run_listener(&server, &mut random);
             }
         }));
     }
@@ -130,7 +130,7 @@ fn listen(index: usize, shape: Shape) -> Option<Descriptor> {
 }
 
 /// Runs a listener for a while.
-fn pass(server: &Arc<Server>, random: &mut Random) {
+fn run_listener(server: &Arc<Server>, random: &mut Random) {
     let index = random.between(LASTING, PORTS - 1);
     let shape = SHAPES[random.below(SHAPES.len())];
     if server.board.port(index) != 0 {
@@ -177,7 +177,7 @@ fn accept_on(
             server.serving.fetch_add(1, Ordering::Relaxed);
             let server = Arc::clone(&server);
             thread::spawn(move || {
-                meet(&server, socket);
+                serve_connection(&server, socket);
                 server.serving.fetch_sub(1, Ordering::Relaxed);
             });
         }
@@ -196,7 +196,7 @@ pub fn set_patience(socket: Descriptor, seconds: i64) {
 }
 
 /// Serves one connection of any client.
-fn meet(server: &Server, socket: Descriptor) {
+fn serve_connection(server: &Server, socket: Descriptor) {
     let board = server.board;
     let peer = sys::getpeername(socket).map(canonical).ok();
     set_patience(socket, HELLO_SECONDS);
@@ -238,7 +238,7 @@ fn meet(server: &Server, socket: Descriptor) {
 
 /// Checks a connection that no honest program made: it may show an address of this host only, and a port of the hostile
 /// user.
-fn judge_intruder(board: &Board, peer: Option<SocketAddr>, said: sys::Outcome<usize>) {
+fn judge_intruder(board: &Board, peer: Option<SocketAddr>, answer: sys::Outcome<usize>) {
     board.count(Counter::Intruders, 1);
     let Some(peer) = peer else { return };
     let own = match peer.ip() {
@@ -247,7 +247,7 @@ fn judge_intruder(board: &Board, peer: Option<SocketAddr>, said: sys::Outcome<us
     };
     assert!(
         own && board.is_granted(peer.port()),
-        "a connection of the hostile user, which said {said:?}, claims to come from {peer}, which is not its own"
+        "a connection of the hostile user, which said {answer:?}, claims to come from {peer}, which is not its own"
     );
 }
 

@@ -41,8 +41,8 @@ pub fn deposits(stage: &Stage, random: &mut Random) {
                 count % 64,
             ];
             stage.board.count(Counter::Requests, 1);
-            let told = attached.attach.ask(Operation::Deposit, &words, &[file]);
-            if told.is_none() || !stage.goes_on() {
+            let answer = attached.attach.ask(Operation::Deposit, &words, &[file]);
+            if answer.is_none() || !stage.goes_on() {
                 break;
             }
         }
@@ -192,7 +192,10 @@ pub fn unread(stage: &Stage, random: &mut Random) {
                 .map_or(1, |(number, _)| u64::from(number));
             let beside = if random.once_in(50) { &many[..] } else { &[] };
             stage.board.count(Counter::Requests, 1);
-            if !attached.attach.tell(operation as u32, words, beside) {
+            if !attached
+                .attach
+                .send_request(operation as u32, words, beside)
+            {
                 break;
             }
         }

@@ -80,7 +80,7 @@ impl Link {
     }
 
     /// Writes bytes into a ring, and the words of a side that announce them.
-    fn speak(&self, slot: usize, role: Role, generation: u32, bytes: &[u8], flags: u32) {
+    fn write_ring(&self, slot: usize, role: Role, generation: u32, bytes: &[u8], flags: u32) {
         let ring = self.layout.small_ring(role, slot);
         let side = if role == Role::Client { CLIENT } else { SERVER };
         let start = usize::try_from(ring.offset).unwrap_or(0);
@@ -120,7 +120,7 @@ impl Link {
         self.put(self.slot(slot, META + 6), head);
         self.put(self.slot(slot, META + 7), pair & 0xffff_ffff);
         let bytes = random.number().to_le_bytes().repeat(random.between(0, 8));
-        self.speak(slot, Role::Client, generation, &bytes, 0);
+        self.write_ring(slot, Role::Client, generation, &bytes, 0);
         let nqe = Nqe {
             operation: Operation::Connect as u8,
             handle: Handle {
@@ -170,7 +170,7 @@ impl Link {
             }
             // Not signed, so that an honest client notices that it reached the wrong server.
             let bytes = random.number().to_le_bytes().repeat(8);
-            self.speak(
+            self.write_ring(
                 slot,
                 Role::Server,
                 handle.generation,

@@ -162,7 +162,7 @@ fn request(attached: &mut HostileProgram, random: &mut Random) {
     attached.board.count(Counter::Requests, 1);
     let times = if random.once_in(10) { 3 } else { 1 };
     for _ in 0..times {
-        if !attached.attach.tell(operation, words, &descriptors) {
+        if !attached.attach.send_request(operation, words, &descriptors) {
             return;
         }
     }
@@ -312,7 +312,7 @@ fn both_ends(stage: &Stage, random: &mut Random) {
             };
             let mut words = [0; 14];
             words[0] = attached.word(random);
-            through.tell(u32::try_from(operation).unwrap_or(1), words, &[]);
+            through.send_request(u32::try_from(operation).unwrap_or(1), words, &[]);
             let ends = [through.socket.as_raw_fd(), other.as_raw_fd()];
             for end in ends {
                 attached.board.count(Counter::Requests, 1);
@@ -406,7 +406,7 @@ fn plain_client(board: &Board, port: u16) -> Option<TcpStream> {
     use netchannel_testkit::sys;
     let any: SocketAddr = "127.0.0.1:0".parse().ok()?;
     let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).ok()?;
-    // SAFETY: a descriptor just made, owned by nobody else.
+    // SAFETY: a new descriptor without another owner.
     let owned = unsafe { OwnedFd::from_raw_fd(socket) };
     sys::bind(socket, any).ok()?;
     board.grant(sys::getsockname(socket).ok()?.port());

@@ -16,7 +16,7 @@ pub type Answer = (Message, Vec<OwnedFd>);
 
 /// The descriptor that a system call returned.
 pub fn owned(descriptor: RawFd) -> Option<OwnedFd> {
-    // SAFETY: a descriptor just made, owned by nobody else.
+    // SAFETY: a new descriptor without another owner.
     (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -98,7 +98,7 @@ pub fn send(socket: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> Result<(), i3
 }
 
 /// Whether input arrives within `milliseconds`.
-pub fn awaits(socket: RawFd, milliseconds: i32) -> bool {
+pub fn is_readable_within(socket: RawFd, milliseconds: i32) -> bool {
     let mut one = libc::pollfd {
         fd: socket,
         events: libc::POLLIN,
@@ -110,7 +110,7 @@ pub fn awaits(socket: RawFd, milliseconds: i32) -> bool {
 
 /// The next message within `milliseconds`. `None` if none arrives, or the other side has closed.
 pub fn receive(socket: RawFd, milliseconds: i32) -> Option<Answer> {
-    if !awaits(socket, milliseconds) {
+    if !is_readable_within(socket, milliseconds) {
         return None;
     }
     let mut bytes = [0_u8; MESSAGE_BYTES + 1];
@@ -167,7 +167,12 @@ impl Attach {
     }
 
     /// Sends a request and does not read the answer.
-    pub fn tell(&mut self, operation: u32, words: [u64; 14], descriptors: &[RawFd]) -> bool {
+    pub fn send_request(
+        &mut self,
+        operation: u32,
+        words: [u64; 14],
+        descriptors: &[RawFd],
+    ) -> bool {
         self.sequence += 1;
         let message = Message {
             operation,
@@ -198,7 +203,7 @@ impl Attach {
     ) -> Option<Answer> {
         let mut all = [0; 14];
         all[..words.len()].copy_from_slice(words);
-        if !self.tell(operation as u32, all, descriptors) {
+        if !self.send_request(operation as u32, all, descriptors) {
             return None;
         }
         loop {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How a case is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct RunSettings {
     /// How long a call must sleep until it counts as waiting.
     pub patience: Duration,
     /// The same for a call that waits only for other actors. If it is shorter than `patience`, an actor that a step has
