@@ -1,17 +1,17 @@
-//! What calls of the C library take and answer, in Rust's forms: descriptors, errno values, addresses.
+//! Arguments and results of the C library's calls in Rust's forms: descriptors, errno values, addresses.
 
 use std::fmt;
 use std::mem::zeroed;
 use std::net::{IpAddr, SocketAddr};
 
-/// A descriptor as the C library knows it; cases close theirs by hand, that being what they test.
+/// A descriptor as the C library knows it. Cases close their descriptors by hand, because closing is what they test.
 pub type Descriptor = libc::c_int;
 
 /// An `errno` value that prints its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub libc::c_int);
 
-/// What a call answers.
+/// The result of a call.
 pub type Outcome<T> = Result<T, Errno>;
 
 const NAMES: &[(libc::c_int, &str)] = &[
@@ -80,23 +80,23 @@ pub(crate) fn check_size(result: isize) -> Outcome<usize> {
     usize::try_from(result).map_err(|_| last_errno())
 }
 
-/// The size of `T` as the socket calls want it.
+/// The size of `T` in the type that the socket calls take.
 #[must_use]
 pub fn length_of<T>() -> libc::socklen_t {
     libc::socklen_t::try_from(size_of::<T>()).expect("no argument of a socket call is that large")
 }
 
-/// An address as the C library wants it.
+/// An address in the form that the C library takes.
 #[derive(Clone, Copy)]
 pub struct RawAddress {
     /// Room for any family.
     pub storage: libc::sockaddr_storage,
-    /// How much of it counts.
+    /// How many bytes of `storage` are valid.
     pub length: libc::socklen_t,
 }
 
 impl RawAddress {
-    /// Room for an answer.
+    /// An empty address of full length, for a call to write into.
     #[must_use]
     pub fn empty() -> Self {
         // SAFETY: a sockaddr_storage of zeroes is a valid value of it.

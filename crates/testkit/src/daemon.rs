@@ -1,4 +1,4 @@
-//! A daemon for tests, and what it says of itself.
+//! A daemon for tests, and the status that it reports.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use netchannel_control::types::{Request, Response, Status};
 use netchannel_namespaces::Host;
 
-/// What the daemon at a socket path says of itself.
+/// The status that the daemon at a socket path reports.
 ///
 /// # Errors
 ///
-/// Says why it has not answered.
+/// The reason why the daemon has not answered.
 pub fn daemon_status(socket: &Path) -> Result<Box<Status>, String> {
     match netchannel_control::request(socket, Request::Status, Duration::from_secs(20)) {
         Ok(Response::Status(status)) => Ok(status),
@@ -22,7 +22,7 @@ pub fn daemon_status(socket: &Path) -> Result<Box<Status>, String> {
     }
 }
 
-/// A daemon at a socket path in a private folder, ended with the value.
+/// A daemon at a socket path in a private folder. Dropping the value ends it.
 pub struct PrivateDaemon {
     child: Option<Child>,
     program: PathBuf,
@@ -32,8 +32,8 @@ pub struct PrivateDaemon {
 }
 
 impl PrivateDaemon {
-    /// Starts `netchannel daemon` and waits until it serves. Should it not come up, the cases'
-    /// own `netchannel run` will say why.
+    /// Starts `netchannel daemon` and waits until it serves. If the daemon does not come up, the cases' own `netchannel
+    /// run` reports why.
     ///
     /// # Errors
     /// If the folder cannot be made or the program cannot be started.
@@ -50,7 +50,7 @@ impl PrivateDaemon {
         Self::start_on(program, None, |_| Ok(words))
     }
 
-    /// Starts it on a host, with more words, which may name files in its folder.
+    /// Starts the daemon on a host, with more arguments, which may name files in its folder.
     ///
     /// # Errors
     /// If the folder cannot be made or the program cannot be started.
@@ -73,13 +73,13 @@ impl PrivateDaemon {
         Ok(daemon)
     }
 
-    /// Starts it once more, after it was killed.
+    /// Starts the daemon once more, after it was killed.
     ///
     /// # Errors
     /// If the program cannot be started.
     pub fn start_again(&mut self) -> std::io::Result<()> {
         let socket = self.socket();
-        // What a killed one left would be taken for the new one's.
+        // The socket that a killed daemon left would be taken for the new daemon's.
         let _ = std::fs::remove_file(&socket);
         let mut log = std::fs::OpenOptions::new();
         let log = log
@@ -100,7 +100,7 @@ impl PrivateDaemon {
         if let Some(host) = &self.host {
             host.enter(&mut command);
         }
-        // The socket is there before the daemon has all of its descriptors.
+        // The socket exists before the daemon has opened all of its descriptors.
         let starts = |log: &str| log.matches(" serves at ").count();
         let before = starts(&self.log());
         self.child = Some(command.spawn()?);
@@ -114,7 +114,7 @@ impl PrivateDaemon {
         Ok(())
     }
 
-    /// Kills it, as nothing that it could prepare for.
+    /// Kills the daemon with SIGKILL, for which it cannot prepare.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -122,7 +122,7 @@ impl PrivateDaemon {
         }
     }
 
-    /// Lets it end in good order.
+    /// Ends the daemon with SIGTERM, so that it can end in good order.
     pub fn end(&mut self) {
         if let Some(mut child) = self.child.take() {
             let process = libc::pid_t::try_from(child.id()).unwrap_or(0);
@@ -132,7 +132,7 @@ impl PrivateDaemon {
         }
     }
 
-    /// Leaves it so many descriptors more than it has.
+    /// Sets the daemon's descriptor limit to `more` descriptors above the number that it has open.
     ///
     /// # Panics
     /// If that is not allowed.
@@ -150,25 +150,25 @@ impl PrivateDaemon {
         assert_eq!(set, 0, "prlimit");
     }
 
-    /// Where it serves.
+    /// The path at which the daemon serves.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("daemon.sock")
     }
 
-    /// What it wrote so far.
+    /// The daemon's log so far.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("daemon.log")).unwrap_or_default()
     }
 
-    /// How many descriptors it has.
+    /// How many descriptors the daemon has open.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         self.descriptor_names().len()
     }
 
-    /// What its descriptors are, as `/proc` names them, in the order of their numbers.
+    /// The targets of the daemon's descriptors, as `/proc` names them, in the order of their numbers.
     #[must_use]
     pub fn descriptor_names(&self) -> Vec<String> {
         let process = self.child.as_ref().map_or(0, Child::id);
@@ -187,7 +187,7 @@ impl PrivateDaemon {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// How many connections it holds for processes that have not fetched them.
+    /// How many connections the daemon holds for processes that have not fetched them.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl PrivateDaemon {
         daemon_status(&self.socket()).map(|status| status.deposits)
     }
 
-    /// Whether it still runs.
+    /// Whether the daemon still runs.
     pub fn is_running(&mut self) -> bool {
         self.child
             .as_mut()

@@ -1,7 +1,8 @@
-//! What NetChannel does otherwise than kernel TCP, and keeps: each with its number in
-//! SPECIFICATION.md. These cases run under NetChannel all the same, and what they say is shown.
+//! Differences from kernel TCP that NetChannel keeps, each with its number in SPECIFICATION.md. These cases still run
+//! under NetChannel, and their result is shown.
 
-/// Cases, without the family at their end, or how the names of several begin, and the promise that describes the difference.
+/// Case names without the family at their end, or a common beginning of several names, with the promise that describes
+/// the difference.
 const KEPT: [(&str, &str); 18] = [
     ("deferred_killed_client_comes", "8.3"),
     ("deferred_more_than_the_backlog", "8.3"),
@@ -23,7 +24,7 @@ const KEPT: [(&str, &str); 18] = [
     ("corner_12_connecting_shut", "8.1"),
 ];
 
-/// Those that only the relay has.
+/// Differences that only the relay has.
 const OF_THE_RELAY: [(&str, &str); 5] = [
     ("corner_04_prefork_worker_killed_while_accepting", "8.17"),
     ("deferred_killed_client_comes", "8.3"),
@@ -32,7 +33,7 @@ const OF_THE_RELAY: [(&str, &str); 5] = [
     ("deferred_client_forks", "8.3"),
 ];
 
-/// The number of the difference that a case shows, if it is one that is kept.
+/// The number of the kept difference that a case shows, or `None` if the case shows none.
 #[must_use]
 pub fn kept(case: &str) -> Option<&'static str> {
     find(&KEPT, case)
@@ -47,7 +48,7 @@ fn find(list: &[(&str, &'static str)], case: &str) -> Option<&'static str> {
         .map(|(_, number)| *number)
 }
 
-/// As [`kept`], where the connections go through the daemon's relay: what is kept on one host is not.
+/// As [`kept`], for connections through the daemon's relay. Differences that hold on one host only do not hold there.
 #[must_use]
 pub fn kept_through_the_relay(case: &str) -> Option<&'static str> {
     find(&OF_THE_RELAY, case)

@@ -1,4 +1,4 @@
-//! The process on the other host, to which `far` sends calls: does what it is told, with plain calls.
+//! The process on the other host to which `far` sends calls. It makes each call with the plain C library.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,20 +8,20 @@ use std::path::Path;
 use crate::far::wire::{Answer, Call, Request};
 use crate::sys::{self, Errno, Outcome};
 
-/// Listens at a path and serves each connection with a thread of its own, until it is killed.
+/// Listens at a path and serves each connection with its own thread, until the process is killed.
 ///
 /// # Errors
-/// If it cannot listen or accept.
+/// If the process cannot listen or accept.
 pub fn serve(path: &Path) -> io::Result<()> {
     sys::ignore_signal(libc::SIGPIPE).map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
-    // Who sees the path can connect.
+    // A process that sees the path may connect at once, so the socket listens before it gets its name.
     let hidden = path.with_extension("hidden");
     let listener = UnixListener::bind(&hidden)?;
     std::fs::rename(&hidden, path)?;
     loop {
         let (stream, _) = listener.accept()?;
         std::thread::spawn(move || {
-            // The case has ended, however it did.
+            // An error means that the case has ended, in whatever way.
             let _ = answer_all(stream);
         });
     }
@@ -146,7 +146,7 @@ fn named(result: i64, name: SocketAddr) -> Outcome<Answer> {
     })
 }
 
-/// With `MSG_TRUNC` more is told than was put into the buffer.
+/// With `MSG_TRUNC` the result is larger than the number of bytes put into the buffer.
 fn received(room: usize, receive: impl FnOnce(&mut [u8]) -> Outcome<usize>) -> Outcome<Answer> {
     let mut bytes = vec![0; room];
     let count = receive(&mut bytes)?;

@@ -1,12 +1,13 @@
-//! `hosts`: two hosts for a script, which finds in its environment how to reach them.
+//! `hosts`: two hosts for a script. The script's environment says how to reach them.
 //!
 //! ```text
 //! hosts [--netchannel PROGRAM] -- COMMAND...
 //! ```
 //!
-//! `HOST_A`, `HOST_B`: their namespaces, for `nsenter --net=`; `ADDRESS_A`, `ADDRESS_B`, `ADDRESS6_A`, `ADDRESS6_B`: their addresses;
-//! with a program, `WORDS_A` and `WORDS_B`: files with the words, one to a line, with which its daemon on each host knows the other
-//! one. Both hosts end with the command, and whoever lives on them. Exit status: the command's; 77 where there can be no two hosts.
+//! `HOST_A`, `HOST_B`: their namespaces, for `nsenter --net=`; `ADDRESS_A`, `ADDRESS_B`, `ADDRESS6_A`, `ADDRESS6_B`:
+//! their addresses; with a program, `WORDS_A` and `WORDS_B`: files with the arguments, one to a line, with which the
+//! daemon of each host knows the other host. Both hosts end with the command, together with all processes on them. Exit
+//! status: the command's; 77 where two hosts cannot be made.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -73,7 +74,7 @@ fn run(netchannel: Option<&str>, words: &[String]) -> Result<i32, Error> {
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
-/// Writes the configuration of a host's daemon, and a file with the words that lead to it.
+/// Writes the configuration of a host's daemon, and a file with the arguments that name the configuration.
 fn daemon_words(
     netchannel: &Path,
     folder: &Path,

@@ -1,9 +1,10 @@
-//! Cases that say nothing between hosts as they are written, each with the reason: what they are about stays on one host. Over kernel
-//! TCP they would fail there too. They run on one host, where nothing is left out.
+//! Cases that test nothing between hosts as they are written, each with the reason: their subject stays on one host.
+//! Over kernel TCP they would fail there too. They run on one host, where no case is left out.
 
 use crate::far::Side;
 
-/// How a case's name begins, which end must not be on the other host (either, where none is named), and why.
+/// The beginning of a case's name, the end that must not be on the other host (either end, where none is named), and
+/// the reason.
 const LEFT_OUT: [(&str, Option<Side>, &str); 97] = [
     ("corner_14_told_without_a_value", None, MEMORY),
     (
@@ -231,7 +232,7 @@ const APART: &str = "over a cable the bytes may come one by one";
 const SLOW: &str = "each call is sent to the other host: it takes too long";
 const TWO_HOSTS: &str = "both calls have to be of one host";
 
-/// Why a case is left out with this end on the other host; none where it is not.
+/// Why a case is left out with this end on the other host, or `None` if it is not.
 #[must_use]
 pub fn reason(case: &str, far: Side) -> Option<&'static str> {
     let fits = |side: &Option<Side>| side.is_none_or(|side| side == far);
@@ -241,7 +242,7 @@ pub fn reason(case: &str, far: Side) -> Option<&'static str> {
         .map(|(_, _, reason)| *reason)
 }
 
-/// How the names begin of which some are left out.
+/// The beginnings of names of which some cases are left out.
 pub fn names() -> impl Iterator<Item = &'static str> {
     LEFT_OUT.iter().map(|(name, _, _)| *name)
 }

@@ -1,10 +1,10 @@
-//! What the test programs of this workspace share: system calls, sockets, processes, a runner.
+//! Shared parts of this workspace's test programs: system calls, sockets, processes, a runner.
 //!
-//! The programs (`conformance`, `torture`) are ordinary socket programs. They call the C library and
-//! nothing else, so that whatever is preloaded under them sees what it would see under anybody's
-//! program. A case is written against kernel TCP and then run over something else.
+//! The programs (`conformance`, `torture`) are ordinary socket programs. They call the C library and nothing else, so
+//! that a preloaded library sees what it would see under any program. A case is written against kernel TCP and then run
+//! over another transport.
 //!
-//! Never: knowledge of how NetChannel works, or a case that expects other than kernel TCP does.
+//! Never: knowledge of how NetChannel works, or a case that expects other results than kernel TCP's.
 //!
 //! ```text
 //!   conformance compare ──┬─ conformance run CASE                         kernel TCP

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use crate::far::{
     ADDRESSES_VARIABLE, BETWEEN_MARK, NOT_BETWEEN_MARK, SIDE_VARIABLE, SOCKET_VARIABLE, Side,
 };
-use crate::two_hosts::{Over, TwoHosts};
+use crate::two_hosts::{Carrier, TwoHosts};
 
-/// What carries the connections of a case.
+/// The transport of a case's connections.
 #[derive(Clone, Debug)]
 pub enum Transport {
     /// The program as it is.
@@ -22,7 +22,7 @@ pub enum Transport {
     NetChannel {
         /// The `netchannel` program.
         program: PathBuf,
-        /// Where its daemon serves.
+        /// The path at which the daemon serves.
         socket: PathBuf,
     },
 }
@@ -34,11 +34,11 @@ pub enum Verdict {
     Passed,
     /// Exit status 77.
     Skipped,
-    /// Anything else, with what it said.
+    /// Any other end, with the output.
     Failed(String),
-    /// It ran past the limit and was killed.
+    /// The case ran past the limit and was killed.
     TimedOut(String),
-    /// It has no end that could be on another host, and why.
+    /// The case has no end that could be on another host, and the reason.
     NotBetween(String),
 }
 
@@ -55,7 +55,7 @@ impl Verdict {
         }
     }
 
-    /// What it said when it did not pass.
+    /// The output of a case that did not pass.
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
@@ -77,14 +77,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Why it cannot be run between hosts, if it cannot.
+    /// Why the case cannot be run between hosts, or `None` if it can.
     #[must_use]
     pub fn not_between(&self) -> Option<&str> {
         matches!(self.verdict, Verdict::NotBetween(_)).then(|| self.verdict.message())
     }
 }
 
-/// Runs one case in its own process and session, which is killed as a whole at the limit.
+/// Runs one case in its own process and session. At the limit the whole session is killed.
 #[must_use]
 pub fn run_case(conformance: &Path, transport: &Transport, case: &str, limit: Duration) -> Report {
     run_command(command(conformance, transport), case, limit)
@@ -105,12 +105,13 @@ pub fn run_command(command: Command, case: &str, limit: Duration) -> Report {
     }
 }
 
-/// Runs one case with one end of its connections on host b, over what `hosts` has been told, or over the kernel's TCP.
+/// Runs one case with one end of its connections on host b, over the transport that `hosts` is configured with, or over
+/// the kernel's TCP.
 #[must_use]
 pub fn run_case_between(
     conformance: &Path,
     hosts: &TwoHosts,
-    over: Over,
+    carrier: Carrier,
     far: Side,
     case: &str,
     limit: Duration,
@@ -119,7 +120,7 @@ pub fn run_case_between(
     let run = || -> std::io::Result<Verdict> {
         let folder = tempfile::Builder::new().prefix("far-").tempdir_in("/tmp")?;
         let socket = folder.path().join("far.sock");
-        let mut other = hosts.command(conformance, hosts.b(), over);
+        let mut other = hosts.command(conformance, hosts.b(), carrier);
         other.arg("far").arg(&socket).stdin(Stdio::null());
         other.stdout(Stdio::null()).stderr(Stdio::null());
         let other = Group::start(&mut other)?;
@@ -130,7 +131,7 @@ pub fn run_case_between(
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let mut command = hosts.command(conformance, hosts.a(), over);
+        let mut command = hosts.command(conformance, hosts.a(), carrier);
         command
             .env(SOCKET_VARIABLE, &socket)
             .env(SIDE_VARIABLE, far.word())
@@ -148,7 +149,8 @@ pub fn run_case_between(
     }
 }
 
-/// What a case came to that was to run between hosts: it may have said that it cannot, or never have left its host.
+/// The verdict of a case that was to run between hosts. The case may have ended with `NOT_BETWEEN`, or never have
+/// connected to the other host.
 fn judge_between(verdict: Verdict, text: &str) -> Verdict {
     if let Some(line) = text.lines().find(|line| line.starts_with(NOT_BETWEEN_MARK)) {
         let reason = line
@@ -165,7 +167,7 @@ fn judge_between(verdict: Verdict, text: &str) -> Verdict {
     }
 }
 
-/// A process with its group, all of which is killed with the value.
+/// A process and its group. Dropping the value kills the whole group.
 struct Group(Child);
 
 impl Group {
@@ -225,10 +227,10 @@ fn start_command(
     mut command: Command,
     case: &str,
 ) -> std::io::Result<(Child, tempfile::NamedTempFile)> {
-    // A file and not a pipe: a daemon started by the case may keep its output open.
+    // A file and not a pipe, because a daemon started by the case may keep its output open.
     let output = tempfile::NamedTempFile::new()?;
     command.arg("run").arg(case).stdin(Stdio::null());
-    // One offset for both, or they would write over each other.
+    // One offset for standard output and standard error, so that they do not overwrite each other.
     let written = output.reopen()?;
     command.stdout(written.try_clone()?).stderr(written);
     command.process_group(0);
@@ -286,8 +288,7 @@ fn kill_group(child: &Child) {
     }
 }
 
-/// Runs cases, so many at a time; the reports come in the order of the cases. `progress` is called
-/// after each one.
+/// Runs cases, `parallel` at a time. The reports come in the order of the cases. `progress` is called after each case.
 pub fn run_cases(
     conformance: &Path,
     transport: &Transport,
@@ -303,7 +304,7 @@ pub fn run_cases(
     })
 }
 
-/// Runs cases in some way, so many at a time; the reports come in the order of the cases.
+/// Runs cases by a given function, `parallel` at a time. The reports come in the order of the cases.
 pub fn run_all(
     cases: &[String],
     parallel: usize,

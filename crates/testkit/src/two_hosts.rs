@@ -12,66 +12,67 @@ use netchannel_namespaces::{
 use crate::daemon::PrivateDaemon;
 use crate::far::Addresses;
 
-/// What carries connections between hosts.
+/// The transport of connections between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum Carrier {
     /// The kernel's TCP.
     Kernel,
     /// NetChannel, with a daemon on each host.
     NetChannel,
 }
 
-/// Two hosts that end with this value, and whoever lives on them.
+/// Two hosts. Dropping the value ends the hosts and all processes on them.
 pub struct TwoHosts {
-    // First: they end in good order.
+    // First, so that the daemons end in good order before their hosts.
     daemons: Option<[PrivateDaemon; 2]>,
     netchannel: Option<PathBuf>,
     hosts: Hosts,
 }
 
-/// Why there are none.
+/// Why two hosts could not be made.
 #[derive(Debug)]
-pub enum Absent {
-    /// This system does not let us; the tests are skipped.
-    NotHere(String),
-    /// Something went wrong.
+pub enum HostsError {
+    /// This system does not allow them, so the tests are skipped.
+    Unsupported(String),
+    /// An error occurred.
     Failed(String),
 }
 
-impl From<Error> for Absent {
+impl From<Error> for HostsError {
     fn from(error: Error) -> Self {
         match error {
-            Error::NotAllowed(_) | Error::NoIproute => Absent::NotHere(error.to_string()),
+            Error::NotAllowed(_) | Error::NoIproute => HostsError::Unsupported(error.to_string()),
             Error::Devices(_) | Error::Guard(_) | Error::Processors(_) => {
-                Absent::Failed(error.to_string())
+                HostsError::Failed(error.to_string())
             }
         }
     }
 }
 
-impl From<io::Error> for Absent {
+impl From<io::Error> for HostsError {
     fn from(error: io::Error) -> Self {
-        Absent::Failed(error.to_string())
+        HostsError::Failed(error.to_string())
     }
 }
 
 impl TwoHosts {
-    /// Makes them, with daemons of a `netchannel` if one is given. To be called while the process has one thread only.
+    /// Makes the hosts, with daemons of a `netchannel` program if one is given. The process must have only one thread
+    /// when it calls this.
     ///
     /// # Errors
-    /// If that is not allowed here, or fails.
-    pub fn make(netchannel: Option<&Path>) -> Result<Self, Absent> {
+    /// If this system does not allow it, or if it fails.
+    pub fn make(netchannel: Option<&Path>) -> Result<Self, HostsError> {
         Self::make_with(netchannel, &Configuration::default())
     }
 
-    /// The same, with daemons that are told more than of each other.
+    /// As [`Self::make`], with a configuration of the daemons beyond what they know of each other.
     ///
     /// # Errors
     /// As [`Self::make`].
     pub fn make_with(
         netchannel: Option<&Path>,
         configuration: &Configuration<'_>,
-    ) -> Result<Self, Absent> {
+    ) -> Result<Self, HostsError> {
         gain_rights()?;
         let hosts = Hosts::make()?;
         if configuration.two_cables {
@@ -88,25 +89,25 @@ impl TwoHosts {
         })
     }
 
-    /// Both, and the cable between them.
+    /// Both hosts, and the cable between them.
     #[must_use]
     pub fn hosts(&self) -> &Hosts {
         &self.hosts
     }
 
-    /// Host a, by its place.
+    /// The place of host a.
     #[must_use]
     pub fn a(&self) -> Which {
         Which::A
     }
 
-    /// Host b, by its place.
+    /// The place of host b.
     #[must_use]
     pub fn b(&self) -> Which {
         Which::B
     }
 
-    /// One of them.
+    /// The place of one host.
     #[must_use]
     pub fn host(&self, which: Which) -> &Host {
         match which {
@@ -115,14 +116,14 @@ impl TwoHosts {
         }
     }
 
-    /// The daemon of one of them.
+    /// The daemon of one host.
     pub fn daemon(&mut self, which: Which) -> Option<&mut PrivateDaemon> {
         self.daemons
             .as_mut()
             .map(|daemons| &mut daemons[which as usize])
     }
 
-    /// The addresses of both, as a program on host a sees them.
+    /// The addresses of both hosts, as a program on host a sees them.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
         let of = |host: &Host| (host.v4(0), host.v6(0));
@@ -132,11 +133,11 @@ impl TwoHosts {
         }
     }
 
-    /// A program that starts on one of them; its arguments follow.
+    /// A command that starts a program on one host. The program's arguments follow.
     #[must_use]
-    pub fn command(&self, program: &Path, which: Which, over: Over) -> Command {
-        let mut command = match (over, &self.netchannel, &self.daemons) {
-            (Over::NetChannel, Some(netchannel), Some(daemons)) => {
+    pub fn command(&self, program: &Path, which: Which, carrier: Carrier) -> Command {
+        let mut command = match (carrier, &self.netchannel, &self.daemons) {
+            (Carrier::NetChannel, Some(netchannel), Some(daemons)) => {
                 let mut command = Command::new(netchannel);
                 command
                     .args(["run", "--require", "--no-daemon", "--socket"])
@@ -151,7 +152,7 @@ impl TwoHosts {
         command
     }
 
-    /// What the daemons wrote so far.
+    /// The daemons' logs so far.
     #[must_use]
     pub fn logs(&self) -> String {
         let daemons = self.daemons.iter().flatten();
@@ -161,19 +162,19 @@ impl TwoHosts {
     }
 }
 
-/// One of the two.
+/// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Where clients are.
+    /// The host of the clients.
     A = 0,
-    /// Where servers are.
+    /// The host of the servers.
     B = 1,
 }
 
-/// A daemon on each of two hosts, which know of each other.
+/// Starts a daemon on each of two hosts. The daemons know each other.
 ///
 /// # Errors
-/// If they cannot be started.
+/// If the daemons cannot be started.
 pub fn daemons(
     program: &Path,
     hosts: &Hosts,

@@ -1,15 +1,16 @@
-//! Cases that fail beside others and pass alone. They are told by name, so that somebody looks for the cause, and a few of them fail no
-//! run: what a busy machine shows once in a thousand times is no reason to distrust all the rest.
+//! Cases that fail beside others and pass alone. They are reported by name, so that their cause is looked for. A few of
+//! them do not fail a run: an effect that a busy machine shows once in a thousand times is no reason to distrust the
+//! other results.
 
 use crate::runner::{Report, Verdict};
 
-/// So many are forgiven. Where more fail, all of them count.
+/// The highest number of unsteady cases that do not count as failed. Where more cases fail, all of them count.
 const MOST: usize = 2;
-/// How often each must pass alone.
+/// How often each case must pass alone.
 const TIMES: usize = 5;
 
-/// Repeats cases that failed, if they are few: one that passes alone each time counts as passed, and a line `unsteady: ...` tells of it.
-/// What is `kept` is not looked at.
+/// Repeats cases that failed, if they are few. A case that passes alone each time counts as passed, and a line
+/// `unsteady: ...` reports it. Cases that are `kept` are not repeated.
 pub fn settle(reports: &mut [Report], kept: impl Fn(&str) -> bool, again: impl Fn(&str) -> Report) {
     let failed = |report: &&mut Report| {
         matches!(report.verdict, Verdict::Failed(_) | Verdict::TimedOut(_)) && !kept(&report.case)
@@ -60,7 +61,7 @@ mod tests {
             |_| false,
             |case| {
                 runs.set(runs.get() + 1);
-                // The second one fails in its fourth run.
+                // The second case fails in its fourth run.
                 report(case, runs.get() != TIMES + 4)
             },
         );

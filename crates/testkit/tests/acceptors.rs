@@ -1,5 +1,5 @@
-//! Processes of several users that accept from the same listeners, where each has links of its own: what one of them was told of and
-//! does not accept is for the others. Needs root; left out by name otherwise.
+//! Processes of several users that accept from the same listeners, each with its own links. A connection that one of
+//! them was notified of and does not accept goes to the others. Needs root; left out by name otherwise.
 
 mod served;
 #[path = "served/subject.rs"]
@@ -14,7 +14,7 @@ use netchannel_testkit::sys::{self, IN};
 use served::Served;
 use subject::Subject;
 
-/// Whom the two workers become.
+/// The users that the two workers switch to.
 const USERS: [libc::uid_t; 2] = [33, 34];
 
 fn start() -> Option<Served> {
@@ -31,7 +31,8 @@ fn signal(process: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(process, signal) }, 0);
 }
 
-/// As Apache's workers do that have two listeners: one that sleeps is woken for both, accepts from one, and works for long.
+/// Like Apache's workers with two listeners: a worker that sleeps is woken for both, accepts from one, and works for
+/// long.
 #[test]
 fn what_a_busy_process_was_told_of_another_one_accepts() {
     let Some(served) = start() else { return };
@@ -50,7 +51,8 @@ fn what_a_busy_process_was_told_of_another_one_accepts() {
         assert_eq!(client.ask("greeted"), first.to_string());
         assert!(served.connections() > 0, "{}", served.ask(&["ss"]));
     }
-    // The first one sleeps for both listeners, and is announced a connection of the one while the kernel has one of the other.
+    // The first worker sleeps for both listeners. It is announced a connection of one listener while the kernel has one
+    // of the other.
     std::thread::sleep(Duration::from_millis(200));
     signal(first, libc::SIGSTOP);
     assert_eq!(client.ask("connect"), "ok");

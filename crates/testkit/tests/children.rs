@@ -1,5 +1,5 @@
-//! Children that end without closing what they hold leave nothing in the books of those that go on: no entry, no slot, no ring. This
-//! test runs itself under NetChannel, with room for few connections, and asks the daemon what it sees.
+//! Children that end without closing their descriptors leave no state in the processes that go on: no entry, no slot,
+//! no ring. This test runs itself under NetChannel, with room for few connections, and checks the daemon's status.
 
 mod served;
 
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::pattern;
 use served::Served;
 
-/// Room for connections at a time, a tenth of those that there will be.
+/// Room for simultaneous connections, a tenth of the connections that the test makes.
 const ROOM: [&str; 4] = ["--slots", "32", "--sockets-per-program", "64"];
 const CONNECTIONS: usize = 320;
-/// Too much for a ring that nobody has to be lent.
+/// Too large for a ring that need not be lent.
 const LARGE: usize = 16 << 10;
 
 fn nothing_is_left_of(subject: &str) {
     let Some(running) = Served::start(&ROOM) else {
         return;
     };
-    // It has done its work when it says so, and waits to be let go.
+    // The subject reports when its work is done, and waits until it may end.
     let mut child = running.run(subject);
     let output = BufReader::new(child.stdout.take().unwrap());
     let done = output.lines().any(|line| line.unwrap().contains("done"));
@@ -31,7 +31,8 @@ fn nothing_is_left_of(subject: &str) {
         assert!(waited, "{} connections are shown", running.connections());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // None fell back for want of room. (Where a child that has ended may still accept, as far as is known, the kernel is asked.)
+    // No connection fell back for lack of room. (Where an ended child may still accept, as far as is known, the kernel
+    // is asked.)
     let status = running.ask(&["status"]).to_string();
     for reason in ["quota", "link-failed"] {
         assert!(!status.contains(reason), "{status}");
@@ -72,7 +73,7 @@ fn subject() {
     std::process::exit(0);
 }
 
-/// Forks; the child does `work` and nothing else.
+/// Forks. The child does `work` and nothing else.
 fn fork(work: impl FnOnce()) -> i32 {
     // SAFETY: the child makes system calls and copies, and ends.
     match unsafe { libc::fork() } {
@@ -91,7 +92,7 @@ fn wait(child: i32) {
     assert_eq!(waited, child);
 }
 
-/// A client sends and gets back what it sent.
+/// The client sends bytes and gets them back.
 fn talk(client: &mut TcpStream) {
     let sent = pattern(0, LARGE);
     let mut got = vec![0; LARGE];

@@ -1,4 +1,4 @@
-//! What a program says about the class of its sockets arrives at the daemon: this test runs itself under NetChannel.
+//! The class that a program sets for its sockets arrives at the daemon. This test runs itself under NetChannel.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -8,7 +8,7 @@ use std::process::Command;
 use netchannel_testkit::daemon::PrivateDaemon;
 use netchannel_testkit::runner::find_netchannel;
 
-/// Tells the test program that it is the subject, and which program to ask.
+/// Marks the test program as the subject, and holds the path of `netchannel`.
 const SUBJECT: &str = "NETCHANNEL_TEST_PROGRAM";
 
 const SOL_NETCHANNEL: i32 = 0x4e43;
@@ -67,7 +67,7 @@ fn what_a_program_says_is_heard() {
     assert!(output.status.success(), "{said}");
 }
 
-/// The class of a socket of this process as `netchannel ss` shows it, and by what.
+/// The class of a socket of this process as `netchannel ss` shows it, and its source.
 fn shown(program: &Path, socket: &impl AsRawFd) -> (String, String) {
     let output = Command::new(program)
         .args(["ss", "--json", "--program", &std::process::id().to_string()])
@@ -109,7 +109,7 @@ fn subject() {
     set(&client, SOL_NETCHANNEL, SO_APP_TYPE, 2).unwrap();
     assert_eq!(said(&client), "throughput SO_APP_TYPE");
     assert_eq!(get(&client, SOL_NETCHANNEL, SO_APP_TYPE), Ok(2));
-    // The other end said nothing of that.
+    // The other end did not set a class.
     assert_eq!(said(&server), "latency run");
     set(&client, SOL_NETCHANNEL, SO_APP_TYPE, 0).unwrap();
     assert_eq!(said(&client), "latency SO_PRIORITY");
@@ -121,7 +121,7 @@ fn subject() {
     assert_eq!(set(&client, SOL_NETCHANNEL, 2, 1), unknown);
     assert_eq!(get(&client, SOL_NETCHANNEL, 2), Err(libc::ENOPROTOOPT));
 
-    // Accepted sockets begin with what their listener has.
+    // Accepted sockets begin with their listener's class.
     set(&listener, SOL_NETCHANNEL, SO_APP_TYPE, 2).unwrap();
     let other = connect();
     let (accepted, _) = listener.accept().unwrap();

@@ -14,7 +14,7 @@ use netchannel_testkit::unsteady;
 
 const CONFORMANCE: &str = env!("CARGO_BIN_EXE_conformance");
 
-/// Beyond the watchdog of the cases themselves.
+/// Longer than the watchdog of the cases themselves.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn cases() -> Vec<String> {
@@ -41,7 +41,7 @@ fn run(transport: &Transport) -> Vec<Report> {
     reports
 }
 
-/// A table of what did not pass, empty if all did.
+/// A table of the cases that did not pass, empty if all passed.
 fn failures(reports: &[Report]) -> String {
     let mut table = String::new();
     for report in reports {
@@ -65,7 +65,7 @@ fn kernel_tcp_passes_every_case() {
     assert!(table.is_empty(), "over kernel TCP:\n{table}");
 }
 
-/// Runs all cases under NetChannel, with more arguments for the daemon; fails for what is not kept.
+/// Runs all cases under NetChannel, with more arguments for the daemon. Fails for differences that are not kept.
 fn run_under_netchannel(arguments: &[&str], kept: fn(&str) -> Option<&'static str>) {
     let Some(program) = find_netchannel(Path::new(CONFORMANCE)) else {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
@@ -112,7 +112,7 @@ fn netchannel_passes_every_case_through_the_relay() {
 
 #[test]
 fn a_case_that_fails_is_told() {
-    // The runner itself: a name that does not exist is a failure, and so is a case cut short.
+    // Tests the runner itself: an unknown case is a failure, and so is a case that is cut short.
     let limit = Duration::from_secs(30);
     let missing = ["no_such_case".to_owned()];
     let reports = run_cases(

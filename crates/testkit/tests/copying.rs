@@ -18,7 +18,7 @@ const SUBJECT: &str = "NETCHANNEL_TEST_SUBJECT";
 const FORCED: (&str, &str) = ("NETCHANNEL_COPY_WORKERS", "3,65536,4096");
 const LARGE: usize = 1 << 20;
 
-/// Runs a subject under `netchannel run`; nothing where none is built.
+/// Runs a subject under `netchannel run`. `None` if `netchannel` is not built.
 fn run(name: &str, arguments: &[&str], forced: bool) -> Option<Output> {
     let own = std::env::current_exe().unwrap();
     let Some(program) = find_netchannel(own.parent().unwrap()) else {
@@ -128,7 +128,7 @@ fn helpers() -> Vec<String> {
         .collect()
 }
 
-/// Sees that there come to be so many: on a busy machine it takes a while until one has its name.
+/// Waits until there are `count` workers. On a busy machine it takes a while until a worker has its name.
 fn expect_helpers(count: usize) {
     let begun = Instant::now();
     while helpers().len() != count {
@@ -141,7 +141,7 @@ fn expect_helpers(count: usize) {
     }
 }
 
-/// Sends and receives so many large messages over one connection, and compares them.
+/// Sends and receives `messages` large messages over one connection, and compares them.
 fn exchange(messages: usize) {
     let (mut client, mut server) = pair();
     let sizes = [LARGE, 70_000, 300_001, 2 * LARGE - 1];
@@ -168,7 +168,7 @@ fn bytes() {
     expect_helpers(3);
 }
 
-/// So many bytes that can be used, then as many as are large that cannot.
+/// A buffer with `usable` accessible bytes, followed by as many inaccessible ones as a large call has.
 fn fenced(usable: usize) -> *mut u8 {
     let whole = usable.next_multiple_of(4096);
     let (none, flags) = (
@@ -190,7 +190,7 @@ fn faults() {
         let (client, mut server) = pair();
         let base = fenced(usable);
         let sent = pattern(usable, usable);
-        // SAFETY: so many bytes are usable.
+        // SAFETY: that many bytes are usable.
         unsafe { base.copy_from_nonoverlapping(sent.as_ptr(), usable) };
         let address = base.addr();
         let sender = std::thread::spawn(move || {
@@ -198,7 +198,7 @@ fn faults() {
             let mut done = 0;
             loop {
                 let from = base.wrapping_add(done).cast();
-                // SAFETY: what cannot be read faults, which the call tells.
+                // SAFETY: bytes that cannot be read fault, which the call returns as an error.
                 let now = unsafe { libc::send(client.as_raw_fd(), from, LARGE - done, 0) };
                 let Ok(now) = usize::try_from(now) else { break };
                 done += now;
@@ -219,12 +219,12 @@ fn faults() {
             let mut done = 0;
             while done < usable {
                 let to = base.wrapping_add(done).cast();
-                // SAFETY: what cannot be written faults, which the call tells.
+                // SAFETY: bytes that cannot be written fault, which the call returns as an error.
                 let now = unsafe { libc::recv(server.as_raw_fd(), to, LARGE - done, 0) };
                 done += usize::try_from(now).expect("only beyond the fence it fails");
             }
             assert_eq!(done, usable);
-            // SAFETY: so many bytes were written.
+            // SAFETY: that many bytes were written.
             let got = unsafe { std::slice::from_raw_parts(base, usable) };
             assert_eq!(pattern_mismatch(7, got), None);
             let mut rest = vec![0; LARGE - usable];
@@ -251,7 +251,7 @@ fn in_child(body: impl FnOnce()) -> libc::c_int {
 }
 
 fn forks() {
-    // The parent's helpers exist, busy or asleep, when it forks; nobody opens or closes connections meanwhile.
+    // The parent's workers exist, busy or asleep, when it forks. No connection is opened or closed meanwhile.
     for _ in 0..10 {
         exchange(3);
         let status = in_child(|| {
@@ -336,7 +336,7 @@ fn privileges() {
     assert_eq!(status, 0);
 }
 
-/// From now on a new thread, or the end of one, is the end of the process.
+/// After this a new thread, or the end of a thread, kills the process.
 fn filter() {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -396,7 +396,7 @@ fn limit() {
         // SAFETY: plain calls; the child ends soon.
         unsafe {
             assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit), 0);
-            // A user of whom there is nothing else.
+            // A user without other processes.
             assert_eq!(libc::setresuid(64_999, 64_999, 64_999), 0);
         }
         exchange_alone();

@@ -1,5 +1,5 @@
-//! Servers whose workers are another user's than the master that listens: what waits is for whichever worker comes first, whatever the
-//! others do, as over TCP. Needs root; left out by name otherwise.
+//! Servers whose workers run as another user than the listening master. A waiting connection goes to the first worker
+//! that accepts, whatever the others do, as over TCP. Needs root; left out by name otherwise.
 
 mod served;
 #[path = "served/subject.rs"]
@@ -16,10 +16,10 @@ use netchannel_testkit::sys::{self, IN};
 use served::Served;
 use subject::Subject;
 
-/// Whom workers become, and whom some clients are.
+/// The user of the workers, and of some clients.
 const WORKERS: libc::uid_t = 33;
 const STRANGER: libc::uid_t = 34;
-/// How long nothing is to come where nobody is free.
+/// How long no answer must arrive where no worker is free.
 const QUIET: Duration = Duration::from_millis(200);
 
 fn start() -> Option<Served> {
@@ -41,13 +41,13 @@ fn two_workers(served: &Served, how: &str, user: libc::uid_t) -> (Subject, Subje
     (server, client)
 }
 
-/// Begins a connection, and waits for the number of the worker who has accepted it.
+/// Begins a connection, and waits for the process id of the worker that accepts it.
 fn accepted(client: &mut Subject, number: usize) -> String {
     assert_eq!(client.ask("begin"), number.to_string());
     client.ask(&format!("who {number}"))
 }
 
-/// Begins a connection that nobody is free to accept.
+/// Begins a connection that no free worker can accept.
 fn waits(client: &mut Subject, number: usize) {
     assert_eq!(client.ask("begin"), number.to_string());
     assert_eq!(client.ask(&format!("quiet {number}")), "ok");
@@ -56,7 +56,7 @@ fn waits(client: &mut Subject, number: usize) {
 fn busy_workers_keep_nothing(how: &str, user: libc::uid_t) {
     let Some(served) = start() else { return };
     let (mut server, mut client) = two_workers(&served, how, user);
-    // Some rounds, so that whatever is remembered of a worker is.
+    // Several rounds, so that all remembered state of a worker is in place.
     for first in [0, 4, 8, 12] {
         let one = accepted(&mut client, first);
         let other = accepted(&mut client, first + 1);
@@ -71,14 +71,14 @@ fn busy_workers_keep_nothing(how: &str, user: libc::uid_t) {
         assert_eq!(client.ask(&format!("end {}", first + 3)), "ok");
     }
     eventually("none is left", || served.connections() == 0);
-    // A worker that comes later has what waits already.
+    // A worker that starts later gets the connections that already wait.
     let old = [accepted(&mut client, 16), accepted(&mut client, 17)];
     waits(&mut client, 18);
     assert!(served.connections() > 0, "{}", served.ask(&["ss"]));
     assert_eq!(server.ask("fork"), "ok");
     let new = client.ask("who 18");
     assert!(!old.contains(&new), "{new} is none of {old:?}");
-    // One that leaves in good order, or is killed, takes nothing with it.
+    // A worker that leaves in good order, or is killed, takes no connection with it.
     for (number, how) in [(16, "close"), (17, "die")] {
         let waiting = number + 3;
         waits(&mut client, waiting);
@@ -138,7 +138,7 @@ fn nobody_shares_what_is_not_his() {
     let [one, two] = [&client, &other].map(|one| shared_memory(&one.child.id().to_string()));
     assert!(one.is_disjoint(&two), "clients share {one:?}, {two:?}");
     assert!(served.connections() > 0, "{}", served.ask(&["ss"]));
-    // The master accepts what nobody else is free to.
+    // The master accepts connections for which no worker is free.
     waits(&mut client, 1);
     assert_eq!(server.ask("accept"), "ok");
     let master = server.child.id().to_string();
@@ -149,7 +149,7 @@ fn nobody_shares_what_is_not_his() {
         let theirs = shared_memory(worker);
         assert!(of_master.is_disjoint(&theirs), "{of_master:?}, {theirs:?}");
     }
-    // What waited among the workers is theirs.
+    // Connections that waited for the workers stay the workers'.
     assert_eq!(client.ask("end 0"), "ok");
     assert_eq!(client.ask("who 1"), workers[0]);
 }
@@ -234,7 +234,7 @@ fn work(listener: &TcpListener, how: &str) -> ! {
     }
 }
 
-/// Says who serves, and waits for the end. True where it is the worker's, too.
+/// Sends the process id, and waits for the end. True where the worker is to end, too.
 fn serve(mut connection: TcpStream) -> bool {
     let greeting = format!("{:10}", std::process::id());
     connection.write_all(greeting.as_bytes()).unwrap();

@@ -1,7 +1,9 @@
-//! What an operator configures and sees between two hosts is true: two daemons, programs that talk, and what commands say of them.
+//! The operator's view of two hosts is correct: two daemons, programs that exchange bytes, and the output of commands
+//! about them.
 //!
-//! It has no test harness: who is not root must be alone in the process to gain the right to make namespaces. With other words it is
-//! the programs. Where namespaces are not allowed it is skipped, and says so.
+//! The test has no test harness: a user other than root must be alone in the process to gain the right to make
+//! namespaces. With other arguments this program is the test's clients and servers. Where namespaces are not allowed
+//! the test prints that it is skipped.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use netchannel_namespaces::Configuration;
 use netchannel_testkit::runner::find_netchannel;
-use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts, Which};
 use serde_json::Value;
 
-/// Ports of the programs: one under NetChannel, and one that is not.
+/// Ports of the programs: one under NetChannel, and one over kernel TCP.
 const PORT: u16 = 4100;
 const PLAIN: u16 = 4101;
 const ENDS: u16 = 4102;
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Gives back what it gets.
+/// Sends back all bytes.
 fn serve(port: u16) -> ExitCode {
     let listener = TcpListener::bind(("0.0.0.0", port)).expect("a listener");
     for stream in listener.incoming() {
@@ -54,7 +56,7 @@ fn serve(port: u16) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Takes one connection and reads until it is reset; an end is a failure.
+/// Accepts one connection and reads until it is reset. An ordinary end is a failure.
 fn ends(port: u16) -> ExitCode {
     let listener = TcpListener::bind(("0.0.0.0", port)).expect("a listener");
     let (mut stream, _) = listener.accept().expect("a connection");
@@ -70,7 +72,7 @@ fn ends(port: u16) -> ExitCode {
     }
 }
 
-/// Sends messages and checks what comes back, until its input ends.
+/// Sends messages and compares the echoes, until its input ends.
 fn talk(address: &str, port: u16) -> ExitCode {
     let mut stream = TcpStream::connect((address, port)).expect("a connection");
     let ended = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
@@ -91,7 +93,7 @@ fn talk(address: &str, port: u16) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Connects once and keeps the socket, whatever came of it, until its input ends.
+/// Connects once and keeps the socket, whatever the result, until its input ends.
 fn connect(address: Ipv4Addr, port: u16) -> ExitCode {
     // SAFETY: plain numbers.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
@@ -110,11 +112,11 @@ fn connect(address: Ipv4Addr, port: u16) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A program that ends with this value.
+/// A running program. Dropping the value ends it.
 struct Running(Child);
 
 impl Running {
-    /// Closes its input and waits for it.
+    /// Closes the program's input and waits for its end.
     fn finish(mut self) {
         drop(self.0.stdin.take());
         let status = self.0.wait().expect("a status");
@@ -136,8 +138,14 @@ struct World {
 }
 
 impl World {
-    fn start(&self, which: Which, over: Over, words: &[&str], class: Option<&str>) -> Running {
-        let mut command = self.hosts.command(&self.own, which, over);
+    fn start(
+        &self,
+        which: Which,
+        carrier: Carrier,
+        words: &[&str],
+        class: Option<&str>,
+    ) -> Running {
+        let mut command = self.hosts.command(&self.own, which, carrier);
         command.args(words).stdin(Stdio::piped());
         if let Some(class) = class {
             command.env("NETCHANNEL_CLASS", class);
@@ -149,7 +157,7 @@ impl World {
         self.hosts.daemon(which).expect("a daemon").socket()
     }
 
-    /// What a command says about one of the hosts.
+    /// The output of a command on one of the hosts.
     fn ask(&mut self, which: Which, words: &[&str]) -> Value {
         let socket = self.socket(which);
         let output = Command::new(&self.netchannel)
@@ -163,7 +171,7 @@ impl World {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// Asks until the answer is as wanted.
+    /// Repeats a command until its output is as wanted.
     fn until(&mut self, which: Which, words: &[&str], wanted: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
@@ -197,7 +205,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// The first socket of a path.
+/// The first socket with a path.
 fn of_path<'a>(sockets: &'a Value, path: &str) -> Option<&'a Value> {
     list(sockets).iter().find(|one| text(one, "path") == path)
 }
@@ -214,11 +222,11 @@ fn test() -> ExitCode {
     };
     let hosts = match TwoHosts::make_with(Some(&netchannel), &configuration) {
         Ok(hosts) => hosts,
-        Err(Absent::NotHere(why)) => {
+        Err(HostsError::Unsupported(why)) => {
             println!("skipped: operator: {why}");
             return ExitCode::SUCCESS;
         }
-        Err(Absent::Failed(why)) => panic!("{why}"),
+        Err(HostsError::Failed(why)) => panic!("{why}"),
     };
     let mut world = World {
         hosts,
@@ -228,7 +236,7 @@ fn test() -> ExitCode {
     let there = world.hosts.host(Which::B).v4(0).to_string();
     let _server = world.start(
         Which::B,
-        Over::NetChannel,
+        Carrier::NetChannel,
         &["serve", &PORT.to_string()],
         None,
     );
@@ -236,7 +244,7 @@ fn test() -> ExitCode {
         number(&peers[0]["listeners"]) > 0
     });
     let words = ["talk", &there, &PORT.to_string()];
-    let talker = world.start(Which::A, Over::NetChannel, &words, Some("throughput"));
+    let talker = world.start(Which::A, Carrier::NetChannel, &words, Some("throughput"));
     what_is_shown(&mut world);
     println!("test what_is_shown ... ok");
     policies_change(&mut world);
@@ -298,7 +306,7 @@ fn what_is_shown(world: &mut World) {
     }
 }
 
-/// The talker goes on.
+/// Checks that the talker goes on.
 fn still_talks(world: &mut World) {
     let sent = |sockets: &Value| of_path(sockets, "channel").map_or(0, |one| number(&one["sent"]));
     let before = sent(&world.ask(Which::A, &["ss"]));
@@ -334,7 +342,7 @@ fn policies_change(world: &mut World) {
     assert_eq!(number(&peers[0]["lost_channels"]), 0);
 }
 
-/// Channels that carry connections.
+/// The number of channels that carry connections.
 fn up(peers: &Value) -> u64 {
     number(&peers[0]["throughput"]["up"])
 }
@@ -360,7 +368,7 @@ fn channels_come_and_go(world: &mut World, talker: Running) {
     still_talks(world);
     talker.finish();
     world.until(Which::A, &["peers"], |peers| up(peers) == 1);
-    // And the other host lets them go, too: it does not dial them again.
+    // The other host releases the channels, too: it does not dial them again.
     world.until(Which::B, &["peers"], |peers| up(peers) == 1);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(up(&world.ask(Which::A, &["peers"])), 1);
@@ -369,10 +377,10 @@ fn channels_come_and_go(world: &mut World, talker: Running) {
     assert_eq!(number(&peers[0]["traffic"]["repeated_bytes"]), 0);
 }
 
-/// A connect, and why it went over kernel TCP.
+/// Connects, and checks the reason why the connection went over kernel TCP.
 fn fallback(world: &mut World, address: &str, port: u16, reason: &str) {
     let words = ["connect", address, &port.to_string()];
-    let program = world.start(Which::A, Over::NetChannel, &words, None);
+    let program = world.start(Which::A, Carrier::NetChannel, &words, None);
     world.until(Which::A, &["ss"], |sockets| {
         let mut all = list(sockets).iter();
         all.any(|one| text(one, "path") == "kernel" && text(one, "reason") == reason)
@@ -381,16 +389,21 @@ fn fallback(world: &mut World, address: &str, port: u16, reason: &str) {
 }
 
 fn fallbacks_say_why(world: &mut World, there: &str) {
-    let _plain = world.start(Which::B, Over::Kernel, &["serve", &PLAIN.to_string()], None);
+    let _plain = world.start(
+        Which::B,
+        Carrier::Kernel,
+        &["serve", &PLAIN.to_string()],
+        None,
+    );
     fallback(world, there, PLAIN, "no-listener");
     fallback(world, "10.99.9.9", PORT, "remote");
     let words = ["ends", &ENDS.to_string()];
-    let reader = world.start(Which::B, Over::NetChannel, &words, None);
+    let reader = world.start(Which::B, Carrier::NetChannel, &words, None);
     world.until(Which::A, &["peers"], |peers| {
         number(&peers[0]["listeners"]) > 1
     });
     let words = ["connect", there, &ENDS.to_string()];
-    let _client = world.start(Which::A, Over::NetChannel, &words, None);
+    let _client = world.start(Which::A, Carrier::NetChannel, &words, None);
     world.until(Which::B, &["ss"], |sockets| {
         let mut all = list(sockets).iter();
         let here = format!(":{ENDS}");
@@ -399,13 +412,13 @@ fn fallbacks_say_why(world: &mut World, there: &str) {
     if let Some(daemon) = world.hosts.daemon(Which::B) {
         daemon.kill();
     }
-    // A daemon that dies is no end of the stream.
+    // The death of a daemon is not an end of the stream.
     reader.finish();
     world.until(Which::A, &["peers"], |peers| {
         text(&peers[0], "state") != "up"
     });
     fallback(world, there, PORT, "peer-down");
-    // A new start of the other daemon: what moved before still counts.
+    // The other daemon restarts: bytes that were moved before still count.
     let moved = |peers: &Value| number(&peers[0]["traffic"]["sent_bytes"]);
     let before = moved(&world.ask(Which::A, &["peers"]));
     assert!(before > 0);

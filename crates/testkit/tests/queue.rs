@@ -1,4 +1,5 @@
-//! Who connects to the queue of a listener and says nonsense, or is of another user, harms nobody: this test runs itself under NetChannel.
+//! A process that connects to the queue of a listener and sends nonsense, or belongs to another user, harms no
+//! connection. This test runs itself under NetChannel.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use netchannel_testkit::daemon::PrivateDaemon;
 use netchannel_testkit::runner::find_netchannel;
 
-/// Tells the test program that it is the subject.
+/// Marks the test program as the subject.
 const SUBJECT: &str = "NETCHANNEL_TEST_QUEUE";
 const HONEST: u8 = 8;
 const NOBODY: u32 = 65534;
@@ -37,7 +38,7 @@ fn nonsense_in_a_queue_harms_nobody() {
     assert!(output.status.success(), "{said}");
 }
 
-/// Runs `work` in a forked process, which ends with what it returns.
+/// Runs `work` in a forked process, whose exit status is the result.
 fn fork_to(work: impl FnOnce() -> i32) -> libc::pid_t {
     // SAFETY: the child uses what it has and ends without returning.
     match unsafe { libc::fork() } {
@@ -57,7 +58,7 @@ fn wait_for(child: libc::pid_t) -> i32 {
     status
 }
 
-/// The name of the queue of this process, the only one that it has.
+/// The name of the only queue of this process.
 fn own_queue() -> String {
     let sockets: Vec<String> = fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -86,7 +87,7 @@ fn enter(name: &str) -> UnixStream {
     UnixStream::connect_addr(&address).unwrap()
 }
 
-/// Whether the server lets go of a connection on which this was said.
+/// Whether the server closes a queue connection on which these bytes were sent.
 fn is_let_go(name: &str, said: &[u8]) -> bool {
     let mut stream = enter(name);
     stream
@@ -124,7 +125,7 @@ fn subject() {
     let server = fork_to(|| serve(&listener, HONEST));
     let name = own_queue();
     ask(address, 0);
-    // Half a message: its sender may still be about to say the rest, and closes.
+    // Half a message: its sender may still be about to send the rest, and closes.
     drop(enter(&name));
     enter(&name).write_all(&[1; 10]).unwrap();
     for said in [[0_u8; 56], [0xff; 56], [0x41; 56]] {

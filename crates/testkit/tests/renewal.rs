@@ -1,5 +1,5 @@
-//! A daemon ends and another one serves: programs that were there before go on meanwhile, cost
-//! nothing while they wait, and are known to the new one as soon as they accept or connect.
+//! A daemon ends and another one serves. Programs that ran before go on meanwhile, cost nothing while they wait, and
+//! are known to the new daemon as soon as they accept or connect.
 
 mod served;
 #[path = "served/subject.rs"]
@@ -33,7 +33,8 @@ fn ticks(subject: &Subject) -> u64 {
     used.sum()
 }
 
-/// A server that plays `part`, a client that has a connection to it, and how that is told to connect once more.
+/// A server that plays `part`, a client that has a connection to it, and the line that makes the client connect once
+/// more.
 fn connected(served: &Served, part: &str) -> (Subject, Subject, String) {
     let mut server = Subject::start(served, part);
     let port = server.said("port:");
@@ -52,7 +53,7 @@ fn daemons_come_and_go(part: &str) {
     let (server, mut client, connect) = connected(&served, part);
     for _ in 0..2 {
         served.daemon.kill();
-        // Long enough that who asks in a loop is found out, wherever it runs.
+        // Long enough to detect a process that asks in a loop, wherever it runs.
         let before = ticks(&server) + ticks(&client);
         std::thread::sleep(Duration::from_secs(1));
         let used = ticks(&server) + ticks(&client) - before;
@@ -86,7 +87,7 @@ fn until_virtual(served: &Served, client: &mut Subject, connect: &str) {
     }
 }
 
-/// The first daemon comes when the server has long been there.
+/// The first daemon starts long after the server.
 fn the_daemon_comes_late(part: &str) {
     let Some(mut served) = Served::start(&[]) else {
         return;
@@ -163,7 +164,7 @@ fn servers_that_were_forked() {
     daemons_come_and_go("forked");
 }
 
-/// As nginx' workers: they clear the environment and give up the user who made the listener.
+/// Like nginx' workers, which clear the environment and give up the user that made the listener.
 #[test]
 fn servers_that_gave_up_what_they_were() {
     daemons_come_and_go("changed");
@@ -285,7 +286,7 @@ fn change() {
         libc::clearenv();
         if libc::geteuid() == 0 {
             assert_eq!(libc::setuid(NOBODY), 0);
-            // Taken back by the change of the user.
+            // The change of the user has reset this.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
     }
@@ -303,7 +304,7 @@ fn client() {
                 talk(connections.last_mut().unwrap());
             }
             None if line == "talk" => talk(&mut connections[0]),
-            // All but the first, which is to live on.
+            // All but the first connection, which is to live on.
             None => connections.truncate(1),
         }
         println!("answer: ok");

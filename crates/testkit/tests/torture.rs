@@ -1,6 +1,6 @@
 //! The torture program for some seconds, over kernel TCP and under NetChannel.
 //!
-//! Longer runs are by hand: `torture bytes --seconds 600`, `torture killer --rounds 5000`.
+//! Longer runs are started by hand: `torture bytes --seconds 600`, `torture killer --rounds 5000`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -66,7 +66,7 @@ fn netchannel_stands_it_with_copy_workers() {
         return;
     };
     let daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
-    // Three, for calls from 64 KiB on, in parts of 4 KiB: whatever goes beyond a stride is split.
+    // Three workers, for calls from 64 KiB on, in parts of 4 KiB: every transfer above a stride is split.
     let workers = ("NETCHANNEL_COPY_WORKERS", "3,65536,4096");
     for kind in ["bytes", "killer"] {
         let output = std::process::Command::new(&program)
@@ -103,7 +103,7 @@ fn under_netchannel(arguments: &[&str]) {
         "the daemon ended meanwhile:\n{}",
         daemon.log()
     );
-    // All programs are gone, and with them everything that the daemon held for them.
+    // All programs have ended, and the daemon must hold nothing for them.
     let start = std::time::Instant::now();
     while daemon.descriptors() > before && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(20));
@@ -145,7 +145,7 @@ fn users_stand_a_hostile_one() {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
         return;
     };
-    // Over kernel TCP too: what the judge takes for honest must be what TCP does.
+    // Over kernel TCP too: the judge must accept everything that TCP does.
     for netchannel in [None, Some(&program)] {
         let mut command = std::process::Command::new(TORTURE);
         command.args(["users", "--seconds", "12", "--seed", "20268"]);

@@ -1,6 +1,6 @@
-//! Servers that become another user's, as most that start as root do: workers behind an inherited listener, children that serve one
-//! accepted connection, programs that give their rights up alone. They are served as before, and share no memory with relatives of the
-//! user they were. Needs root; left out by name otherwise.
+//! Servers that switch to another user, as most that start as root do: workers behind an inherited listener, children
+//! that serve one accepted connection, programs that give up their rights alone. They are served as before, and share
+//! no memory with relatives that still run as the former user. Needs root; left out by name otherwise.
 
 mod served;
 #[path = "served/subject.rs"]
@@ -17,7 +17,7 @@ use netchannel_testkit::sys::{self, IN};
 use served::Served;
 use subject::Subject;
 
-/// Whom servers become.
+/// The user that servers switch to.
 const OTHER: libc::uid_t = 33;
 
 fn start() -> Option<Served> {
@@ -29,13 +29,13 @@ fn start() -> Option<Served> {
     Served::start(&[])
 }
 
-/// Numbers of a line that the subject said.
+/// The numbers of a line of the subject.
 fn numbers(line: &str) -> Vec<u32> {
     let words = line.split_whitespace();
     words.map(|word| word.parse().unwrap()).collect()
 }
 
-/// The mappings that a process shares writably with whoever has them, and its descriptors of memory: device and inode of each.
+/// The writable shared mappings of a process, and its memory descriptors: device and inode of each.
 fn shared_memory(process: u32) -> Vec<String> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let mapped = maps.lines().filter_map(|line| {
@@ -84,13 +84,13 @@ fn worker_serves(how: &str) {
         assert_nothing_in_common(master, worker);
     }
     if how == "chroot" {
-        // It cannot see its own mappings.
+        // The process cannot see its own mappings.
         return;
     }
     // The worker writes a live thread's number everywhere it can, and lives on; the master serves.
     assert_eq!(client.ask("scribble"), "ok");
     assert_eq!(server.ask("serve"), "ok");
-    // Who knows the worker's loop goes on to offer connections to it.
+    // A client that knows the worker's loop goes on to offer connections to it.
     let mut client = Subject::start(&served, &format!("client {port}"));
     for _ in 0..3 {
         assert_eq!(client.ask("connect"), master.to_string());
@@ -109,7 +109,7 @@ fn a_worker_with_an_event_loop_of_its_master() {
     worker_serves("inherited");
 }
 
-/// Where it cannot reach the daemon's socket any more.
+/// A worker that cannot reach the daemon's socket any more.
 #[test]
 fn a_worker_behind_chroot() {
     worker_serves("chroot");
@@ -125,13 +125,13 @@ fn a_worker_that_sleeps_in_accept() {
     worker_serves("accept");
 }
 
-/// As inetd: a child for each connection, which becomes another user's and serves it.
+/// Like inetd: a child for each connection switches to another user and serves the connection.
 #[test]
 fn a_child_that_serves_what_its_parent_accepted() {
     children_serve("itself");
 }
 
-/// As inetd in full: it is another program that serves.
+/// Like inetd in full: the child executes another program, which serves.
 #[test]
 fn a_program_that_serves_what_its_parent_accepted() {
     children_serve("by exec");
@@ -163,7 +163,7 @@ fn server_of(process: u32) -> u32 {
     line.unwrap().trim().parse().unwrap()
 }
 
-/// As sshd: the child serves for a while and ends; the parent, which has the connection all the time, goes on.
+/// Like sshd: the child serves for a while and ends. The parent, which has the connection all the time, goes on.
 #[test]
 fn a_connection_that_its_parent_goes_on_with() {
     let Some(served) = start() else { return };
@@ -182,7 +182,7 @@ fn a_connection_that_its_parent_goes_on_with() {
     ));
 }
 
-/// Its connections go on over memory where nobody else has the region.
+/// The server's connections go on over memory where no other process has the region.
 fn keeps_connections(how: &str) {
     let Some(served) = start() else { return };
     let mut server = Subject::start(&served, &format!("alone {how}"));
@@ -206,7 +206,7 @@ fn who_may_go_back_changes_nothing() {
     keeps_connections("for a while");
 }
 
-/// As a server that hands connections to workers of other users: they get local sockets, and no memory.
+/// Like a server that hands connections to workers of other users: they get local sockets, and no memory.
 #[test]
 fn a_connection_passed_to_another_user() {
     let Some(served) = start() else { return };
@@ -240,7 +240,7 @@ fn a_set_goes_on_with_a_connection_that_was_handed() {
     assert_eq!(server.said("reports:"), "1 1");
 }
 
-/// Accepted before the change, and waiting to be accepted then.
+/// Connections accepted before the change, and connections that wait at that moment.
 #[test]
 fn what_waits_at_the_change_is_accepted_after_it() {
     let Some(served) = start() else { return };
@@ -260,7 +260,7 @@ fn what_waits_at_the_change_is_accepted_after_it() {
     }
 }
 
-/// What a client writes for its own address, or the server's, is believed only where it is so.
+/// An address that a client writes for itself, or for the server, is believed only if it is correct.
 #[test]
 fn a_client_that_names_addresses_that_it_has_not() {
     let Some(served) = start() else { return };
@@ -281,7 +281,7 @@ fn a_client_that_names_addresses_that_it_has_not() {
         let mut liar = Subject::start(&served, &format!("client {port}"));
         assert_eq!(liar.ask("begin"), "ok");
         assert_eq!(liar.ask(&format!("lie {lie}")), "ok");
-        // It is not accepted, the next one is.
+        // This connection is not accepted, the next one is.
         let mut other = Subject::start(&served, &format!("client {port}"));
         assert_eq!(other.ask("begin"), "ok");
         assert_eq!(server.ask("accept"), "ok");
@@ -292,7 +292,7 @@ fn a_client_that_names_addresses_that_it_has_not() {
     assert_eq!(honest.ask("names"), "ok");
 }
 
-/// A port that the client's program has bound itself, below those of the daemon's.
+/// A port that the client's program has bound itself, below the daemon's ports.
 #[test]
 fn a_client_that_bound_its_port() {
     let Some(served) = start() else { return };
@@ -310,7 +310,7 @@ fn a_client_that_bound_its_port() {
     );
 }
 
-/// Memory that a process has mapped and touched, and shares.
+/// The size of the shared memory that a process has mapped and touched.
 fn touched(process: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status
@@ -320,8 +320,8 @@ fn touched(process: u32) -> usize {
     kilobytes.trim().parse::<usize>().unwrap() << 10
 }
 
-/// A page of a ring that is read but was never written is charged to the reader: there is a bound to what another user's client can
-/// have a server touch, and none to what goes through.
+/// A page of a ring that is read but was never written is charged to the reader. A client of another user can make a
+/// server touch a bounded amount of memory, while the transferred bytes are not bounded.
 #[test]
 fn a_server_touches_little_of_another_users_rings() {
     let Some(served) = start() else { return };
@@ -400,11 +400,11 @@ fn become_other() {
         assert_eq!(libc::setgid(OTHER), 0);
         assert_eq!(libc::setuid(OTHER), 0);
     }
-    // Taken back by the change of the user.
+    // The change of the user has reset this.
     end_with_parent();
 }
 
-/// Says who serves, then answers each byte with itself; a first `!` asks for something else.
+/// Sends the server's process id, then answers each byte with itself. A first `!` asks for something else.
 fn serve(mut connection: TcpStream) {
     let mut buffer = vec![0; 1 << 16];
     greet(&mut connection);
@@ -442,7 +442,8 @@ fn greet(connection: &mut TcpStream) {
         .unwrap();
 }
 
-/// Writes this thread's number into all memory that others may have too, but for links, over which this very connection goes.
+/// Writes this thread's number into all memory that other processes may have too, except links, over which this
+/// connection goes.
 fn scribble() {
     let thread = sys::gettid().cast_unsigned();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -457,7 +458,7 @@ fn scribble() {
             .split_once('-')
             .unwrap();
         let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).unwrap());
-        // Not the header and not the first entries, which this process itself goes on with.
+        // Not the header and not the first entries, which this process itself still uses.
         let from = from + 4096 + 16 * 384;
         for place in (from..to.min(from + (1 << 20))).step_by(4) {
             let place = std::ptr::with_exposed_provenance_mut::<u32>(place);
@@ -554,7 +555,7 @@ fn monitor() {
         let mut bytes = [0; 5000];
         connection.read_exact(&mut bytes).unwrap();
         connection.write_all(&bytes).unwrap();
-        // Until the client has it all.
+        // Until the client has received all bytes.
         std::thread::sleep(Duration::from_millis(300));
         std::process::exit(0);
     }
@@ -641,7 +642,7 @@ fn late() {
             std::thread::park();
         }
     }
-    // It looks for connections, and so has links, when the others come.
+    // The process polls for connections, and so has links, when the others arrive.
     listener.set_nonblocking(true).unwrap();
     let set = sys::epoll_create().unwrap();
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, listener.as_raw_fd(), IN, 7).unwrap();
@@ -677,7 +678,7 @@ fn wanted(position: usize) -> u8 {
     (position ^ position >> 7 ^ position >> 13).to_le_bytes()[0]
 }
 
-/// Reads all that comes, and answers with one byte when it was what it should be.
+/// Reads all bytes, and answers with one byte if they were as expected.
 fn sink() {
     let expected: Vec<u8> = (0..2 << 20).map(wanted).collect();
     let expected: &[u8] = expected.leak();
@@ -724,7 +725,7 @@ fn flood(port: u16) {
     }
 }
 
-/// Passes what it accepts to a worker of another user, which said so before.
+/// Passes accepted connections to a worker of another user, which has reported its process id before.
 fn passes() {
     let listener = listen();
     let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
@@ -739,7 +740,7 @@ fn passes() {
         sys::close(ours).unwrap();
         loop {
             let given = sys::recv_descriptor(theirs).unwrap();
-            // SAFETY: nobody else has it.
+            // SAFETY: the descriptor has no other owner.
             serve(unsafe { TcpStream::from_raw_fd(given) });
         }
     }
@@ -750,7 +751,7 @@ fn passes() {
     }
 }
 
-/// Accepts when it is told to, and serves each on a thread.
+/// Accepts when told to, and serves each connection on a thread.
 fn told() {
     let listener = listen();
     for line in std::io::stdin().lines() {
@@ -761,7 +762,7 @@ fn told() {
     }
 }
 
-/// Writes another address where the link to the server says what this client's is, or what it asked for.
+/// Writes a wrong address into the link to the server: of this client, or of the server that it asked for.
 fn lie(stream: &TcpStream, what: &str) {
     let (whose, address) = what.split_once(' ').unwrap();
     let named: std::net::SocketAddrV4 = address.parse().unwrap();
@@ -811,7 +812,7 @@ fn connect_bound(port: u16) -> TcpStream {
             continue;
         }
         sys::connect(socket, address(port)).unwrap();
-        // SAFETY: nobody else has it.
+        // SAFETY: the descriptor has no other owner.
         return unsafe { TcpStream::from_raw_fd(socket) };
     }
     panic!("no port is free");
@@ -882,7 +883,7 @@ fn client(port: u16) {
     }
 }
 
-/// Sends bytes and gets them back, both at once.
+/// Sends bytes and gets them back, at the same time.
 fn talk(stream: &mut TcpStream, count: usize) -> String {
     let sent = pattern(0, count);
     let mut writer = stream.try_clone().unwrap();

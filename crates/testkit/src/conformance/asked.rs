@@ -1,24 +1,24 @@
-//! What `conformance compare` is asked for.
+//! The command line of `conformance compare`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::registry;
 
-/// What the command line asks for.
+/// The options of the command line.
 pub struct Options {
     pub program: Option<PathBuf>,
     pub jobs: usize,
     pub limit: Duration,
     pub only: bool,
-    /// Through the daemon's relay.
+    /// Whether connections go through the daemon's relay.
     pub relay: bool,
     pub hosts: bool,
     pub within: bool,
     pub words: Vec<String>,
 }
 
-/// Reads it.
+/// Parses the command line.
 pub fn parse(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options {
         program: None,
@@ -52,7 +52,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// The names of the cases that words select.
+/// The names of the cases that the words select.
 pub fn names(words: &[String]) -> Vec<String> {
     registry::select(words)
         .iter()

@@ -1,4 +1,5 @@
-//! `conformance compare --hosts`: every case whose structure allows it between two hosts, over kernel TCP and over NetChannel.
+//! `conformance compare --hosts`: every case whose structure allows it between two hosts, over kernel TCP and over
+//! NetChannel.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,43 +10,44 @@ use netchannel_testkit::far::Side;
 use netchannel_testkit::left_out;
 use netchannel_testkit::runner::{Report, Verdict, run_all, run_case_between, run_command};
 use netchannel_testkit::support::SKIPPED;
-use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts};
+use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts};
 use netchannel_testkit::unsteady;
 
 use crate::asked::{Options, names, this_program};
 
-/// The ends that are on the other host, once each.
+/// The ends that can be on the other host. Each is tried once.
 const SIDES: [Side; 2] = [Side::Server, Side::Client];
 
-/// Runs cases between hosts; exit status 0 if nothing differs from kernel TCP, 77 if there can be no two hosts here.
+/// Runs cases between hosts. Returns exit status 0 if nothing differs from kernel TCP, 77 if two hosts cannot be made
+/// here.
 pub fn compare(options: &Options) -> i32 {
     let start = Instant::now();
     let mut hosts = match TwoHosts::make(options.program.as_deref()) {
         Ok(hosts) => hosts,
-        Err(Absent::NotHere(text)) => {
+        Err(HostsError::Unsupported(text)) => {
             println!("skipped: {text}");
             return SKIPPED;
         }
-        Err(Absent::Failed(text)) => {
+        Err(HostsError::Failed(text)) => {
             eprintln!("{text}");
             return 2;
         }
     };
     let cases = names(&options.words);
     let this = this_program();
-    let between = |over: Over, side: Side, cases: &[String]| {
+    let between = |carrier: Carrier, side: Side, cases: &[String]| {
         run_all(cases, options.jobs, |case| {
-            run_case_between(&this, &hosts, over, side, case, options.limit)
+            run_case_between(&this, &hosts, carrier, side, case, options.limit)
         })
     };
     let mut tally = Tally::default();
     let mut within: BTreeMap<String, String> = BTreeMap::new();
     for side in SIDES {
         let cases = tally.leave_out(side, &cases);
-        for (kernel, netchannel) in
-            both_ways(options, &cases, |over, cases| between(over, side, cases))
-        {
-            // Over NetChannel it may have failed before it came to that.
+        for (kernel, netchannel) in both_ways(options, &cases, |carrier, cases| {
+            between(carrier, side, cases)
+        }) {
+            // Over NetChannel the case may have failed before it printed the mark.
             let both = [Some(&kernel), netchannel.as_ref()];
             let reason = both.into_iter().flatten().find_map(Report::not_between);
             match reason {
@@ -56,7 +58,7 @@ pub fn compare(options: &Options) -> i32 {
             }
         }
     }
-    // What one of the two ways could do is between hosts.
+    // A case that ran between hosts with one of its two ends need not run within one host.
     within.retain(|case, _| !tally.apart.contains_key(case));
     if options.within && options.program.is_some() {
         let cases: Vec<String> = within.keys().cloned().collect();
@@ -64,7 +66,7 @@ pub fn compare(options: &Options) -> i32 {
             tally.add_within(&report);
         }
     }
-    tally.tell(&within);
+    tally.print(&within);
     let ended = daemons_ended(&mut hosts);
     println!(
         "{} cases between hosts, {} within one, {} differ or fail, {:.1} s",
@@ -76,55 +78,56 @@ pub fn compare(options: &Options) -> i32 {
     i32::from(!tally.different.is_empty() || ended)
 }
 
-/// Each case over kernel TCP and, where there is one, over NetChannel: both in full, or kernel TCP only for what does not pass otherwise.
+/// Runs each case over kernel TCP and, where there is one, over NetChannel: both in full, or kernel TCP only for cases
+/// that do not pass otherwise.
 fn both_ways(
     options: &Options,
     cases: &[String],
-    run: impl Fn(Over, &[String]) -> Vec<Report>,
+    run: impl Fn(Carrier, &[String]) -> Vec<Report>,
 ) -> Vec<(Report, Option<Report>)> {
     let none = |reports: Vec<Report>| reports.into_iter().map(|one| (one, None)).collect();
     if options.program.is_none() {
-        return none(run(Over::Kernel, cases));
+        return none(run(Carrier::Kernel, cases));
     }
     let is_apart = |one: &Report| one.not_between().is_none();
     let over_netchannel = |cases: &[String]| {
-        let mut reports = run(Over::NetChannel, cases);
+        let mut reports = run(Carrier::NetChannel, cases);
         unsteady::settle(
             &mut reports,
             |case| kept_through_the_relay(case).is_some(),
-            |case| run(Over::NetChannel, &[case.to_owned()]).remove(0),
+            |case| run(Carrier::NetChannel, &[case.to_owned()]).remove(0),
         );
         reports
     };
     if !options.only {
-        let (apart, here): (Vec<_>, Vec<_>) =
-            run(Over::Kernel, cases).into_iter().partition(is_apart);
+        let (apart, within_one_host): (Vec<_>, Vec<_>) =
+            run(Carrier::Kernel, cases).into_iter().partition(is_apart);
         let cases: Vec<String> = apart.iter().map(|one| one.case.clone()).collect();
         let netchannel = over_netchannel(&cases);
         let pairs = apart.into_iter().zip(netchannel.into_iter().map(Some));
-        return pairs.chain(none(here)).collect();
+        return pairs.chain(none(within_one_host)).collect();
     }
     let netchannel = over_netchannel(cases);
     let suspects = netchannel
         .iter()
         .filter(|one| is_apart(one) && one.verdict != Verdict::Passed);
     let suspects: Vec<String> = suspects.map(|one| one.case.clone()).collect();
-    let mut kernel = run(Over::Kernel, &suspects).into_iter();
+    let mut kernel = run(Carrier::Kernel, &suspects).into_iter();
     let pairs = netchannel.into_iter().map(|one| {
-        let told = if suspects.contains(&one.case) {
+        let report = if suspects.contains(&one.case) {
             kernel.next()
         } else {
             None
         };
-        (told.unwrap_or_else(|| one.clone()), Some(one))
+        (report.unwrap_or_else(|| one.clone()), Some(one))
     });
     pairs.collect()
 }
 
-/// Cases as they are, on host a, under its daemon.
+/// Runs cases unchanged on host a, under its daemon.
 fn run_within(this: &Path, hosts: &TwoHosts, cases: &[String], options: &Options) -> Vec<Report> {
     run_all(cases, options.jobs, |case| {
-        let command = hosts.command(this, hosts.a(), Over::NetChannel);
+        let command = hosts.command(this, hosts.a(), Carrier::NetChannel);
         run_command(command, case, options.limit)
     })
 }
@@ -141,21 +144,21 @@ fn daemons_ended(hosts: &mut TwoHosts) -> bool {
     ended
 }
 
-/// What came out.
+/// The results.
 #[derive(Default)]
 struct Tally {
     /// Cases that ran between hosts, and how often.
     apart: BTreeMap<String, usize>,
-    /// Lines about those that differ.
+    /// Lines about cases that differ.
     different: Vec<String>,
     /// Lines about differences that are kept.
     kept: Vec<String>,
-    /// By reason, what is left out.
+    /// The cases that are left out, by reason.
     left_out: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Tally {
-    /// The cases that say something with this end on the other host; notes the others.
+    /// The cases that test something with this end on the other host. Notes the others.
     fn leave_out(&mut self, side: Side, cases: &[String]) -> Vec<String> {
         let mut rest = Vec::with_capacity(cases.len());
         for case in cases {
@@ -185,7 +188,7 @@ impl Tally {
             verdict.map_or("-", Verdict::word),
             message.replace('\n', " | ")
         );
-        // Between hosts the daemon leads connections on, as its relay does.
+        // Between hosts the daemon forwards connections, as its relay does.
         let number = kept_through_the_relay(&kernel.case);
         let lines = match number {
             Some(_) if good(&kernel.verdict) => &mut self.kept,
@@ -206,7 +209,7 @@ impl Tally {
             .push(format!("{case:<66} {:<6} {word:<6} {message}", "-"));
     }
 
-    fn tell(&self, within: &BTreeMap<String, String>) {
+    fn print(&self, within: &BTreeMap<String, String>) {
         if !within.is_empty() {
             println!("within one host, as nothing of them can be on another:");
             let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -1,17 +1,16 @@
-//! What a case is, and how a file lists its own.
+//! The type of a case, and the macro with which a file lists its cases.
 
 /// A named case.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// Its name, unique.
     pub name: &'static str,
-    /// Returns if it passes; panics or exits if not.
+    /// Returns if the case passes. Panics or exits if it does not.
     pub run: fn(),
 }
 
-/// Makes the list of cases of a file. A case under `families` takes a `Family` and is named with
-/// `_v4` and `_v6`; one under `places` takes a `Place` too and runs with two processes and with
-/// two threads.
+/// Makes the list of a file's cases. A case under `families` takes a `Family` and is named with `_v4` and `_v6`. A case
+/// under `places` also takes a `Place`, and runs with two processes and with two threads.
 macro_rules! cases {
     (
         $(plain: [$($plain:ident),* $(,)?];)?

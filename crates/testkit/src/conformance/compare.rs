@@ -9,7 +9,7 @@ use netchannel_testkit::runner::{Report, Transport, Verdict, run_cases};
 use crate::asked::{Options, names, parse, this_program};
 use crate::between;
 
-/// Runs cases both ways; exit status 0 if nothing differs.
+/// Runs cases over both transports. Returns exit status 0 if nothing differs.
 pub fn compare(arguments: &[String]) -> i32 {
     let options = match parse(arguments) {
         Ok(options) => options,

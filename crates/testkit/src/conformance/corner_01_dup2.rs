@@ -68,7 +68,7 @@ fn corner_01_dup2_while_blocked_send(family: Family) {
     let (other_client, other_server) = pair(family);
     let total = 4 * 1024 * 1024;
     let (thread, task) = start_thread(move || {
-        // One call: it keeps the connection while its number becomes another one.
+        // A single call keeps the connection while its number is given to another one.
         sys::send(client, &pattern(0, total), libc::MSG_NOSIGNAL)
     });
     await_asleep(task);
@@ -104,7 +104,7 @@ fn corner_01_dup2_while_blocked_poll(family: Family) {
     let (thread, task) = start_thread(move || poll_one(client, libc::POLLIN, -1));
     await_asleep(task);
     assert_eq!(sys::dup2(other_client, client), Ok(client));
-    // A wake-up by the old connection makes poll look again, by number: it finds the new one.
+    // A wake-up by the old connection makes poll look up the number again, and poll finds the new connection.
     send_all(other_server, b"new");
     send_all(server, b"old");
     assert_eq!(join_thread(thread), libc::POLLIN);
@@ -162,7 +162,7 @@ fn corner_01_dup2_onto_itself(family: Family) {
     expect_end(server);
 }
 
-/// A member of a set stays what it is.
+/// A member of a set is not affected.
 fn corner_01_dup2_onto_another_number_of_the_same_file(family: Family) {
     let (client, server) = pair(family);
     let copy = sys::dup(server).unwrap();

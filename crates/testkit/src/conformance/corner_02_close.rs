@@ -1,4 +1,4 @@
-//! Corner 2: close and shutdown while a thread sleeps in a call, and the number used again at once.
+//! Corner 2: close and shutdown while a thread sleeps in a call, and immediate reuse of the number.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
@@ -63,7 +63,7 @@ fn corner_02_close_and_reuse_while_blocked_recv(family: Family) {
     assert_eq!(again, client, "the lowest free number");
     sys::connect(again, address).unwrap();
     let accepted = sys::accept(listening).unwrap();
-    // What comes for the new connection is not the sleeper's.
+    // Bytes for the new connection do not reach the sleeper.
     send_all(accepted, b"new");
     expect_bytes(again, b"new");
     expect_quiet(server, libc::POLLIN | libc::POLLRDHUP);
@@ -93,7 +93,7 @@ fn corner_02_close_of_one_number_while_blocked_recv(family: Family) {
 
 fn corner_02_close_of_one_number_and_a_signal(family: Family) {
     interrupting();
-    // With a handler for urgent bytes, too.
+    // Also with a handler for urgent bytes.
     for handles in [false, true] {
         if handles {
             sys::handle_signal(libc::SIGURG, nothing, 0).unwrap();
@@ -148,7 +148,7 @@ fn corner_02_shutdown_wakes_blocked_accept(family: Family) {
     await_asleep(task);
     sys::shutdown(listening, libc::SHUT_RD).unwrap();
     assert_eq!(join_thread(thread), Err(Errno(libc::EINVAL)));
-    // It does not listen any more, and can be told to do so again.
+    // The socket no longer listens, and can listen again.
     assert_eq!(
         sys::connect(tcp(family), address),
         Err(Errno(libc::ECONNREFUSED))
@@ -190,7 +190,7 @@ fn corner_02_close_listener_while_polled(family: Family) {
     assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
 }
 
-/// The poll keeps the connection until it returns, and looks by number then.
+/// The poll keeps the connection until it returns, and then looks it up by number.
 fn corner_02_close_while_blocked_poll(family: Family) {
     for wakes in [false, true] {
         let (client, server) = pair(family);
@@ -205,7 +205,7 @@ fn corner_02_close_while_blocked_poll(family: Family) {
         assert_eq!(join_thread(thread), libc::POLLNVAL);
         let events = await_events(server, libc::POLLIN | libc::POLLRDHUP);
         let reset = events & libc::POLLERR != 0;
-        // What nobody has read makes it a reset.
+        // Unread bytes turn the close into a reset.
         assert_eq!(reset, wakes, "{events:#x}");
     }
 }
@@ -224,7 +224,7 @@ fn corner_02_close_while_blocked_select(family: Family) {
     await_events(server, libc::POLLERR);
 }
 
-/// As long as it is polled it listens.
+/// The listener listens as long as it is polled.
 fn corner_02_close_listener_while_blocked_poll(family: Family) {
     let (listening, address) = listener(family);
     // Before the number of the listener is free.
@@ -250,11 +250,11 @@ extern "C" fn close_it(_: libc::c_int) {
     if client >= 0 {
         sys::close(client).unwrap();
     }
-    // As one that does not come back: the poll has not gone on when its peer looks.
+    // The poll has not gone on when its peer looks, as if it did not return.
     std::thread::sleep(std::time::Duration::from_millis(400));
 }
 
-/// The handler has interrupted the poll, which keeps nothing any more.
+/// The handler has interrupted the poll, which then keeps no socket any more.
 fn corner_02_close_in_a_handler_while_polled(family: Family) {
     let (client, server) = pair(family);
     sys::handle_signal(libc::SIGUSR1, close_it, 0).unwrap();
@@ -287,7 +287,7 @@ fn corner_02_dup2_while_blocked_poll_keeps_it(family: Family) {
     expect_alive(client, other_server);
 }
 
-/// A child has nothing of what is closed and only polled.
+/// A child does not inherit a closed socket that is only polled.
 fn corner_02_close_while_polled_and_fork(family: Family) {
     let (client, server) = pair(family);
     let go = Baton::new();
@@ -343,11 +343,14 @@ fn corner_02_close_while_in_epoll_wait(family: Family) {
     sys::close(client).unwrap();
     expect_end(server);
     sys::write(writer, b"x").unwrap();
-    let told = join_thread(thread).unwrap();
-    assert_eq!(told.iter().map(|told| told.data).collect::<Vec<_>>(), [2]);
+    let reported = join_thread(thread).unwrap();
+    assert_eq!(
+        reported.iter().map(|event| event.data).collect::<Vec<_>>(),
+        [2]
+    );
 }
 
-/// The accept goes on with the listener, which another number has.
+/// The accept goes on with the listener, which still has another number.
 fn corner_02_close_of_one_number_while_blocked_accept(family: Family) {
     interrupting();
     let (listening, address) = listener(family);
@@ -365,7 +368,7 @@ fn corner_02_close_of_one_number_while_blocked_accept(family: Family) {
     }
 }
 
-/// The number that an accept will return, which waits, is not open to calls on sockets and files; what they do to it is nothing to the
+/// The number that a waiting accept will return is not open to calls on sockets and files. Such calls do not affect the
 /// listener.
 fn corner_02_number_of_a_blocked_accept(family: Family) {
     let (listening, address) = listener(family);
@@ -377,7 +380,10 @@ fn corner_02_number_of_a_blocked_accept(family: Family) {
     assert_eq!(sys::write(number, b"x"), Err(bad));
     assert_eq!(sys::recv(number, &mut [0], 0), Err(bad));
     assert_eq!(sys::shutdown(number, libc::SHUT_RDWR), Err(bad));
-    assert_eq!(crate::corner_12_dissolve::nowhere(number), Err(bad));
+    assert_eq!(
+        crate::corner_12_dissolve::connect_unspecified(number),
+        Err(bad)
+    );
     assert_eq!(sys::getsockname(number), Err(bad));
     let busy = Err(Errno(libc::EBUSY));
     assert_eq!(sys::dup2(listening, number), busy);

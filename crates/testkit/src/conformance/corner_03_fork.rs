@@ -1,4 +1,4 @@
-//! Corner 3: fork; what the child does to its copies must not harm the parent's connection.
+//! Corner 3: fork. The child's actions on its copies must not harm the parent's connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -280,7 +280,7 @@ fn corner_03_forks_while_threads_open_and_close(family: Family) {
     // The longer the kernel copies a process, the more the threads do meanwhile.
     let memory = vec![1_u8; 16 << 20];
     for _ in 0..60 {
-        // The numbers of its descriptors are those the threads have or are about to have.
+        // The numbers of its descriptors are those that the threads have or are about to have.
         fork_child(exchange).join();
     }
     drop(std::hint::black_box(memory));
@@ -288,7 +288,7 @@ fn corner_03_forks_while_threads_open_and_close(family: Family) {
     threads.into_iter().for_each(join_thread);
 }
 
-/// What TCP takes that nobody reads, at least.
+/// The least number of bytes that TCP takes without a reader.
 const MUCH: usize = 100_000;
 
 fn corner_03_child_writes_what_nobody_reads(family: Family) {
@@ -312,18 +312,18 @@ fn corner_03_child_writes_what_nobody_reads(family: Family) {
 
 fn corner_03_parent_goes_on_writing_after_fork(family: Family) {
     let (client, server) = pair(family);
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
         for round in 0..4 {
-            childs.take();
+            child_baton.take();
             send_pattern(client, round * 600_000, 300_000);
-            mine.pass();
+            parent_baton.pass();
         }
     });
     for round in 0..4 {
         let reader = fork_child(|| expect_pattern(server, round * 600_000, 600_000));
-        childs.pass();
-        mine.take();
+        child_baton.pass();
+        parent_baton.take();
         send_pattern(client, round * 600_000 + 300_000, 300_000);
         reader.join();
     }
@@ -331,12 +331,12 @@ fn corner_03_parent_goes_on_writing_after_fork(family: Family) {
     expect_alive(client, server);
 }
 
-/// What one process adds, the other is told of, and may change.
+/// A member that one process adds is reported to the other one, which may change it.
 fn corner_03_set_gets_a_member_after_fork(family: Family) {
     let (client, server) = pair(family);
     let set = sys::epoll_create().unwrap();
     let (looked, added, seen) = (Baton::new(), Baton::new(), Baton::new());
-    let told = [sys::Told {
+    let reported = [sys::Event {
         data: 7,
         events: sys::IN,
     }];
@@ -344,7 +344,7 @@ fn corner_03_set_gets_a_member_after_fork(family: Family) {
         assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
         looked.pass();
         added.take();
-        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap(), told);
+        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap(), reported);
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, server, 0, 7).unwrap();
         seen.pass();
     });
@@ -384,23 +384,23 @@ fn corner_03_clone_by_number(family: Family) {
     expect_end(client);
 }
 
-/// What one process sets of a socket, every process that has it is told.
+/// Options that one process sets of a socket hold in every process that has the socket.
 fn corner_03_options_are_the_sockets(family: Family) {
     let (client, _server) = pair(family);
     let set = |name, value| set_int(client, libc::IPPROTO_TCP, name, value);
-    let told = |name| sys::option_int(client, libc::IPPROTO_TCP, name);
+    let option_value = |name| sys::option_int(client, libc::IPPROTO_TCP, name);
     set(libc::TCP_KEEPIDLE, 77);
     let (go, done) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
-        assert_eq!(told(libc::TCP_KEEPIDLE), Ok(77));
+        assert_eq!(option_value(libc::TCP_KEEPIDLE), Ok(77));
         set(libc::TCP_KEEPCNT, 3);
         done.pass();
         go.take();
-        assert_eq!(told(libc::TCP_KEEPINTVL), Ok(9));
-        assert_eq!(told(libc::TCP_KEEPIDLE), Ok(78));
+        assert_eq!(option_value(libc::TCP_KEEPINTVL), Ok(9));
+        assert_eq!(option_value(libc::TCP_KEEPIDLE), Ok(78));
     });
     done.take();
-    assert_eq!(told(libc::TCP_KEEPCNT), Ok(3));
+    assert_eq!(option_value(libc::TCP_KEEPCNT), Ok(3));
     set(libc::TCP_KEEPINTVL, 9);
     set(libc::TCP_KEEPIDLE, 78);
     go.pass();

@@ -1,4 +1,5 @@
-//! Corner 4: a process that has a listener ends while a connection waits. It belongs to the listener, not to the process.
+//! Corner 4: a process that has a listener ends while a connection waits. The connection belongs to the listener, not
+//! to the process.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys;
@@ -15,8 +16,8 @@ cases! {
     ];
 }
 
-/// A worker looks, a connection comes, and the worker goes: its parent accepts. Where the worker has looked just before, and has
-/// accepted from this client, it is the one who is asked.
+/// A worker polls, a connection arrives, and the worker ends: its parent accepts. A worker that has just polled, and
+/// has accepted from this client, is the one that is asked.
 fn leaves_while_one_waits(family: Family, inherited_set: bool, leave: fn()) {
     let (listening, address) = listener(family);
     set_nonblocking(listening);
@@ -86,7 +87,7 @@ fn corner_04_leaves_with_the_set_of_its_parent(family: Family) {
     leaves_while_one_waits(family, true, || sys::exit_now(0));
 }
 
-/// Workers that accept some connections each and end, as servers have them against leaks: nobody is refused.
+/// Workers that accept some connections each and end, as servers do against leaks. No client is refused.
 fn corner_04_leaves_in_turn(family: Family) {
     const EACH: usize = 5;
     const WORKERS: usize = 3;

@@ -1,4 +1,5 @@
-//! Corner 4: whoever accepts first has a connection. Processes that are busy, are killed, or come later, keep and miss none.
+//! Corner 4: a connection belongs to the process that accepts first. Processes that are busy, are killed, or start
+//! later, keep and miss no connection.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -48,7 +49,7 @@ fn expect_echoes(clients: Vec<Descriptor>) {
     }
 }
 
-/// A child that has accepted one connection and does nothing more until it is told to end.
+/// A child that has accepted one connection and does nothing more until it is released.
 fn busy_worker(listening: Descriptor, address: std::net::SocketAddr) -> (Child, Baton, Descriptor) {
     let (accepted, end) = (Baton::new(), Baton::new());
     let worker = fork_child(|| {
@@ -67,7 +68,7 @@ fn corner_04_one_queue_a_busy_worker_keeps_none(family: Family) {
     let (worker, end, held) = busy_worker(listening, address);
     let idle = fork_child(|| (0..6).for_each(|_| echo_one(listening)));
     for number in 0..6 {
-        // One after the other: also when nobody waits in accept.
+        // One after the other, also when no process waits in accept.
         let client = connect_to(address);
         send_all(client, &[number]);
         expect_bytes(client, &[number]);
@@ -79,7 +80,7 @@ fn corner_04_one_queue_a_busy_worker_keeps_none(family: Family) {
     sys::close(held).unwrap();
 }
 
-/// What its set has told a worker is for whoever accepts, and so is what comes later.
+/// An event that a worker's set has reported may be accepted by any process, and so may later connections.
 fn corner_04_one_queue_a_loop_that_looks_no_more_keeps_none(family: Family) {
     let (listening, address) = listener(family);
     let (looked, end) = (Baton::new(), Baton::new());
@@ -160,7 +161,7 @@ fn corner_04_one_queue_after_an_exec_that_failed(family: Family) {
     worker.join();
 }
 
-/// More than fits into what a connection has at its start, in both directions.
+/// More bytes than fit into a new connection's buffers, in both directions.
 fn corner_04_one_queue_large_answers(family: Family) {
     const LENGTH: usize = 3_000_000;
     let (listening, address) = listener(family);
@@ -177,7 +178,7 @@ fn corner_04_one_queue_large_answers(family: Family) {
     worker.join();
 }
 
-/// The socket came by a fork before anybody listened at it.
+/// The child inherits the socket before any process listens on it.
 fn corner_04_one_queue_child_accepts_where_its_parent_listens(family: Family) {
     let listening = tcp(family);
     sys::bind(listening, family.loopback(0)).unwrap();
@@ -189,7 +190,7 @@ fn corner_04_one_queue_child_accepts_where_its_parent_listens(family: Family) {
     sys::listen(listening, 16).unwrap();
     let address = sys::getsockname(listening).unwrap();
     listens.pass();
-    // It waits until somebody comes.
+    // The accept waits until a connection arrives.
     std::thread::sleep(std::time::Duration::from_millis(50));
     expect_echoes(numbered(address, 1));
     child.join();
@@ -206,49 +207,49 @@ fn corner_04_one_queue_waits_over_an_exec(family: Family) {
 }
 
 fn corner_04_one_queue_old_relatives_keep_none_from_a_new_program(family: Family) {
-    // As at an upgrade: an old worker has looked and ends, its master has the listener and never accepts.
+    // As in an upgrade: an old worker has polled and ends. Its master has the listener and never accepts.
     let (listening, address) = listener(family);
-    let [told, tells] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
-    sys::fcntl(tells, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let [remote, local] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
+    sys::fcntl(local, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
     let worker = fork_child(|| {
         for _ in 0..4 {
             await_events(listening, libc::POLLIN);
         }
         sys::close(listening).unwrap();
     });
-    let number = told.to_string();
+    let number = remote.to_string();
     let new = exec_child(&["accept-when-told"], listening, &[&number], true);
-    assert_eq!(sys::read(tells, &mut [0; 8]), Ok(4));
+    assert_eq!(sys::read(local, &mut [0; 8]), Ok(4));
     let client = connect_to(address);
     worker.join();
-    assert_eq!(sys::write(tells, b"go"), Ok(2));
+    assert_eq!(sys::write(local, b"go"), Ok(2));
     ask_echo(client, b"for the new program");
     sys::close(client).unwrap();
     new.join();
 }
 
 fn corner_04_one_queue_threads_of_a_new_program(family: Family) {
-    // They find the listener that came over the exec at the same time.
+    // The threads find the listener that was inherited over the exec at the same time.
     for _ in 0..4 {
         let listening = tcp(family);
         sys::set_option(listening, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1).unwrap();
         sys::bind(listening, family.loopback(0)).unwrap();
         sys::listen(listening, 16).unwrap();
         let address = sys::getsockname(listening).unwrap();
-        let [told, tells] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
-        sys::fcntl(tells, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
-        let number = told.to_string();
+        let [remote, local] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
+        sys::fcntl(local, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+        let number = remote.to_string();
         let new = exec_child(&["watch-in-threads"], listening, &[&number], true);
-        sys::close(told).unwrap();
+        sys::close(remote).unwrap();
         sys::close(listening).unwrap();
         for _ in 0..4 {
-            assert_eq!(sys::read(tells, &mut [0; 4]), Ok(4));
+            assert_eq!(sys::read(local, &mut [0; 4]), Ok(4));
             let client = connect_to(address);
             ask_echo(client, b"for whichever thread");
             sys::close(client).unwrap();
         }
         new.join();
-        sys::close(tells).unwrap();
+        sys::close(local).unwrap();
     }
 }
 

@@ -36,7 +36,7 @@ fn answer(connection: Descriptor) {
     sys::close(connection).unwrap();
 }
 
-/// Asks many times, some connections open at once; which processes answered how often.
+/// Asks many times, with some connections open at once. Returns how often each process answered.
 fn ask(address: std::net::SocketAddr, times: usize) -> Vec<(libc::pid_t, usize)> {
     let mut answers: Vec<(libc::pid_t, usize)> = Vec::new();
     for start in (0..times).step_by(20) {
@@ -49,7 +49,7 @@ fn ask(address: std::net::SocketAddr, times: usize) -> Vec<(libc::pid_t, usize)>
             let process = libc::pid_t::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             expect_end(socket);
             sys::close(socket).unwrap();
-            match answers.iter_mut().find(|(who, _)| *who == process) {
+            match answers.iter_mut().find(|(worker, _)| *worker == process) {
                 Some((_, count)) => *count += 1,
                 None => answers.push((process, 1)),
             }
@@ -168,7 +168,7 @@ fn corner_04_prefork_worker_killed(family: Family) {
         .map(|_| fork_child(|| blocking_worker(listening)))
         .collect();
     assert_eq!(total(&ask(address, 40)), 40);
-    // One that serves nobody dies; the others take over, and a new one joins.
+    // An idle worker dies. The others take over, and a new worker joins.
     for _ in 0..3 {
         workers.remove(0).kill();
         assert_eq!(total(&ask(address, 40)), 40);
@@ -179,7 +179,7 @@ fn corner_04_prefork_worker_killed(family: Family) {
 }
 
 fn corner_04_prefork_worker_killed_while_accepting(family: Family) {
-    // Killed at any moment, also with a connection in its hands: that one may be reset or end, all
+    // Workers are killed at any moment, also while they serve a connection. That connection may be reset or end, all
     // others are served.
     let (listening, address) = listener(family);
     let mut workers: Vec<_> = (0..WORKERS)
@@ -264,7 +264,7 @@ fn reuseport_worker(family: Family, port: u16, ready: Baton) -> Child {
 }
 
 fn corner_04_reuseport_group_of_two_processes(family: Family) {
-    // Bound, not listening: keeps the port for the group.
+    // Bound and not listening: keeps the port for the group.
     let holder = reuseport_listener(family, 0);
     let address = sys::getsockname(holder).unwrap();
     let ready = Baton::new();
@@ -304,7 +304,8 @@ fn corner_04_reuseport_member_leaves(family: Family) {
     );
 }
 
-/// A parent whose accept or poll was interrupted sleeps no more: what comes after it has forked is for its child, who does.
+/// The parent was interrupted in accept or poll and no longer sleeps. Connections after its fork go to its child, which
+/// does sleep.
 fn corner_04_prefork_parent_has_waited(family: Family) {
     interrupting();
     let (listening, address) = listener(family);
@@ -333,7 +334,7 @@ fn corner_04_prefork_parent_has_waited(family: Family) {
     }
 }
 
-/// Members of one group, all of this process.
+/// Members of one group, all in this process.
 fn reuseport_members(family: Family, count: usize) -> (Vec<Descriptor>, std::net::SocketAddr) {
     let first = reuseport_listener(family, 0);
     let address = sys::getsockname(first).unwrap();
@@ -345,7 +346,7 @@ fn reuseport_members(family: Family, count: usize) -> (Vec<Descriptor>, std::net
     (members, address)
 }
 
-/// Who gets the connection that waits.
+/// The member that gets the waiting connection.
 fn member_with_news(members: &[Descriptor]) -> usize {
     let mut entries: Vec<_> = members
         .iter()
@@ -359,7 +360,7 @@ fn member_with_news(members: &[Descriptor]) -> usize {
     entries.iter().position(|entry| entry.revents != 0).unwrap()
 }
 
-/// The member is chosen by the addresses of the connection, whoever comes from them.
+/// The member is chosen by the addresses of the connection, whichever socket has them.
 fn corner_04_reuseport_same_client_same_member(family: Family) {
     const TIMES: usize = 12;
     let (members, address) = reuseport_members(family, 4);
@@ -378,7 +379,7 @@ fn corner_04_reuseport_same_client_same_member(family: Family) {
             let server = sys::accept(members[member]).unwrap();
             assert_eq!(sys::getpeername(server), Ok(own));
             assert_eq!(*before.get_or_insert(member), member);
-            // So that nothing is left of it.
+            // So that no state of the connection is left.
             close_with_reset(client);
             sys::close(server).unwrap();
         }
@@ -387,7 +388,7 @@ fn corner_04_reuseport_same_client_same_member(family: Family) {
     assert!(seen.len() > 1, "{seen:?}");
 }
 
-/// However many there are, each gets some.
+/// Each of many members gets some connections.
 fn corner_04_reuseport_each_member_of_many(family: Family) {
     let (members, address) = reuseport_members(family, 20);
     let mut left: std::collections::BTreeSet<usize> = (0..members.len()).collect();

@@ -1,4 +1,4 @@
-//! Corner 4: a listener has one queue of connections, whoever looks at it, and whichever process came by it.
+//! Corner 4: a listener has one queue of connections, for every process that polls it, and however a process got it.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -26,7 +26,7 @@ cases! {
     ];
 }
 
-/// A child that connects and stays until it is told to end.
+/// A child that connects and stays until it is released.
 struct Client {
     connected: Baton,
     end: Baton,
@@ -59,8 +59,8 @@ impl Client {
     }
 }
 
-/// A listener that does not block, and the address of it.
-fn patient_listener(family: Family) -> (Descriptor, std::net::SocketAddr) {
+/// A non-blocking listener and its address.
+fn nonblocking_listener(family: Family) -> (Descriptor, std::net::SocketAddr) {
     let (listening, address) = listener(family);
     set_nonblocking(listening);
     (listening, address)
@@ -72,7 +72,7 @@ fn set_with(listening: Descriptor, events: u32) -> Descriptor {
     set
 }
 
-fn told(set: Descriptor, timeout: libc::c_int) -> usize {
+fn reported(set: Descriptor, timeout: libc::c_int) -> usize {
     sys::epoll_wait(set, 8, timeout).unwrap().len()
 }
 
@@ -87,51 +87,51 @@ fn expect_none(listening: Descriptor) {
 }
 
 fn corner_04_queue_epoll_looks_without_waiting(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let set = set_with(listening, sys::IN);
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 0);
     let client = Client::new(listening, address, b"1");
-    assert_eq!(told(set, 0), 1);
-    assert_eq!(told(set, 0), 1);
+    assert_eq!(reported(set, 0), 1);
+    assert_eq!(reported(set, 0), 1);
     accept_saying(listening, b"1");
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 0);
     client.end();
 }
 
 fn corner_04_queue_epoll_edge_without_waiting(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let set = set_with(listening, sys::IN | libc::EPOLLET.cast_unsigned());
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 0);
     let first = Client::new(listening, address, b"1");
-    assert_eq!(told(set, 0), 1);
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 1);
+    assert_eq!(reported(set, 0), 0);
     let second = Client::new(listening, address, b"2");
-    assert_eq!(told(set, 0), 1);
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 1);
+    assert_eq!(reported(set, 0), 0);
     accept_saying(listening, b"1");
     accept_saying(listening, b"2");
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 0);
     first.end();
     second.end();
 }
 
 fn corner_04_queue_set_made_after_the_connection(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let client = Client::new(listening, address, b"1");
     let level = set_with(listening, sys::IN);
     let edge = set_with(listening, sys::IN | libc::EPOLLET.cast_unsigned());
-    assert_eq!(told(edge, 0), 1);
-    assert_eq!(told(edge, 0), 0);
-    assert_eq!(told(level, 0), 1);
+    assert_eq!(reported(edge, 0), 1);
+    assert_eq!(reported(edge, 0), 0);
+    assert_eq!(reported(level, 0), 1);
     accept_saying(listening, b"1");
-    assert_eq!(told(level, 0), 0);
+    assert_eq!(reported(level, 0), 0);
     client.end();
 }
 
 fn corner_04_queue_waits_over_a_fork_for_the_child(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let client = Client::new(listening, address, b"1");
-    // Seen by the parent, and not yet.
+    // The parent's poll reports the connection, and then does not.
     assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
     let other = Client::new(listening, address, b"2");
     fork_child(|| {
@@ -146,47 +146,47 @@ fn corner_04_queue_waits_over_a_fork_for_the_child(family: Family) {
 }
 
 fn corner_04_queue_waits_over_a_fork_for_both(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let first = Client::new(listening, address, b"1");
     let second = Client::new(listening, address, b"2");
     let third = Client::new(listening, address, b"3");
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
-        childs.take();
+        child_baton.take();
         accept_saying(listening, b"2");
-        mine.pass();
-        childs.take();
+        parent_baton.pass();
+        child_baton.take();
         expect_none(listening);
     });
     accept_saying(listening, b"1");
-    childs.pass();
-    mine.take();
+    child_baton.pass();
+    parent_baton.take();
     accept_saying(listening, b"3");
     expect_none(listening);
-    childs.pass();
+    child_baton.pass();
     child.join();
     [first, second, third].into_iter().for_each(Client::end);
 }
 
-/// A child does `look` when it is told to, before the parent accepts.
+/// A child runs `look` when it is released, before the parent accepts.
 fn looks_and_leaves(family: Family, look: impl FnOnce(Descriptor) + Copy) {
-    let (listening, address) = patient_listener(family);
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (listening, address) = nonblocking_listener(family);
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
-        childs.take();
+        child_baton.take();
         look(listening);
-        mine.pass();
-        childs.take();
+        parent_baton.pass();
+        child_baton.take();
         look(listening);
         expect_none(listening);
     });
     let client = Client::new(listening, address, b"1");
-    childs.pass();
-    mine.take();
+    child_baton.pass();
+    parent_baton.take();
     accept_saying(listening, b"1");
     expect_none(listening);
     sys::close(listening).unwrap();
-    childs.pass();
+    child_baton.pass();
     client.end();
     child.join();
 }
@@ -194,8 +194,8 @@ fn looks_and_leaves(family: Family, look: impl FnOnce(Descriptor) + Copy) {
 fn corner_04_queue_child_looks_parent_accepts(family: Family) {
     looks_and_leaves(family, |listening| {
         let set = set_with(listening, sys::IN);
-        let _ = told(set, 0);
-        let _ = told(set, 0);
+        let _ = reported(set, 0);
+        let _ = reported(set, 0);
     });
 }
 
@@ -207,56 +207,56 @@ fn corner_04_queue_child_polls_parent_accepts(family: Family) {
 }
 
 fn corner_04_queue_inherited_set_looks_parent_accepts(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let set = set_with(listening, sys::IN);
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
-        assert_eq!(told(set, 0), 0);
-        mine.pass();
-        childs.take();
-        assert_eq!(told(set, 0), 1);
-        assert_eq!(told(set, 1000), 1);
-        mine.pass();
-        childs.take();
-        assert_eq!(told(set, 0), 0);
+        assert_eq!(reported(set, 0), 0);
+        parent_baton.pass();
+        child_baton.take();
+        assert_eq!(reported(set, 0), 1);
+        assert_eq!(reported(set, 1000), 1);
+        parent_baton.pass();
+        child_baton.take();
+        assert_eq!(reported(set, 0), 0);
         expect_none(listening);
     });
-    mine.take();
+    parent_baton.take();
     let client = Client::new(listening, address, b"1");
-    childs.pass();
-    mine.take();
+    child_baton.pass();
+    parent_baton.take();
     accept_saying(listening, b"1");
-    childs.pass();
+    child_baton.pass();
     child.join();
     client.end();
 }
 
 fn corner_04_queue_parent_looks_child_accepts(family: Family) {
-    let (listening, address) = patient_listener(family);
-    let childs = Baton::new();
+    let (listening, address) = nonblocking_listener(family);
+    let child_baton = Baton::new();
     let child = fork_child(|| {
-        childs.take();
+        child_baton.take();
         accept_saying(listening, b"1");
         expect_none(listening);
     });
     let set = set_with(listening, sys::IN);
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 0);
     let client = Client::new(listening, address, b"1");
-    assert_eq!(told(set, 1000), 1);
+    assert_eq!(reported(set, 1000), 1);
     assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
-    childs.pass();
+    child_baton.pass();
     child.join();
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 0);
     client.end();
 }
 
 fn corner_04_queue_looker_dies(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let ready = Baton::new();
     let child = fork_child(|| {
         let set = set_with(listening, sys::IN);
         ready.pass();
-        assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
+        assert_eq!(reported(set, PATIENCE_MILLISECONDS), 1);
         ready.pass();
         let _ = sys::recv(connect_to(address), &mut [0], 0);
     });
@@ -271,57 +271,57 @@ fn corner_04_queue_looker_dies(family: Family) {
 }
 
 fn corner_04_queue_keeps_its_order(family: Family) {
-    let (listening, address) = patient_listener(family);
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (listening, address) = nonblocking_listener(family);
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
-        childs.take();
+        child_baton.take();
         assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
-        mine.pass();
-        childs.take();
+        parent_baton.pass();
+        child_baton.take();
     });
     let first = Client::new(listening, address, b"1");
-    childs.pass();
-    mine.take();
+    child_baton.pass();
+    parent_baton.take();
     let second = Client::new(listening, address, b"2");
     accept_saying(listening, b"1");
     accept_saying(listening, b"2");
-    childs.pass();
+    child_baton.pass();
     child.join();
     first.end();
     second.end();
 }
 
 fn corner_04_queue_edge_is_told_to_all_and_once(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let edge = sys::IN | libc::EPOLLET.cast_unsigned();
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
         let set = set_with(listening, edge);
-        mine.pass();
-        childs.take();
-        assert_eq!(told(set, 0), 1);
-        assert_eq!(told(set, 0), 0);
-        mine.pass();
-        childs.take();
-        assert_eq!(told(set, 0), 1);
-        mine.pass();
-        childs.take();
+        parent_baton.pass();
+        child_baton.take();
+        assert_eq!(reported(set, 0), 1);
+        assert_eq!(reported(set, 0), 0);
+        parent_baton.pass();
+        child_baton.take();
+        assert_eq!(reported(set, 0), 1);
+        parent_baton.pass();
+        child_baton.take();
     });
-    mine.take();
+    parent_baton.take();
     let set = set_with(listening, edge);
     let first = Client::new(listening, address, b"1");
-    childs.pass();
-    mine.take();
-    assert_eq!(told(set, 0), 1);
-    assert_eq!(told(set, 0), 0);
+    child_baton.pass();
+    parent_baton.take();
+    assert_eq!(reported(set, 0), 1);
+    assert_eq!(reported(set, 0), 0);
     let second = Client::new(listening, address, b"2");
-    childs.pass();
-    mine.take();
-    assert_eq!(told(set, 0), 1);
+    child_baton.pass();
+    parent_baton.take();
+    assert_eq!(reported(set, 0), 1);
     accept_saying(listening, b"1");
     accept_saying(listening, b"2");
-    assert_eq!(told(set, 0), 0);
-    childs.pass();
+    assert_eq!(reported(set, 0), 0);
+    child_baton.pass();
     child.join();
     first.end();
     second.end();
@@ -339,21 +339,21 @@ fn spent() -> i64 {
 }
 
 fn corner_04_queue_one_shot_of_a_shared_listener_sleeps(family: Family) {
-    let (listening, address) = patient_listener(family);
-    let childs = Baton::new();
-    let child = fork_child(|| childs.take());
+    let (listening, address) = nonblocking_listener(family);
+    let child_baton = Baton::new();
+    let child = fork_child(|| child_baton.take());
     let set = set_with(listening, sys::IN | libc::EPOLLONESHOT.cast_unsigned());
     let client = Client::new(listening, address, b"1");
-    assert_eq!(told(set, 1000), 1);
+    assert_eq!(reported(set, 1000), 1);
     let before = spent();
-    assert_eq!(told(set, 100), 0);
+    assert_eq!(reported(set, 100), 0);
     let spent = spent() - before;
     assert!(spent < 50_000_000, "it sleeps: {spent}");
     let events = sys::IN | libc::EPOLLONESHOT.cast_unsigned();
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, listening, events, 8).unwrap();
-    assert_eq!(told(set, 0), 1);
+    assert_eq!(reported(set, 0), 1);
     accept_saying(listening, b"1");
-    childs.pass();
+    child_baton.pass();
     child.join();
     client.end();
 }
@@ -362,16 +362,16 @@ fn corner_04_queue_spent_one_shot_of_a_listener_that_is_shut(family: Family) {
     let (listening, address) = listener(family);
     let set = set_with(listening, sys::IN | libc::EPOLLONESHOT.cast_unsigned());
     let client = connect_to(address);
-    assert_eq!(told(set, 1000), 1);
+    assert_eq!(reported(set, 1000), 1);
     sys::shutdown(listening, libc::SHUT_RDWR).unwrap();
     await_events(client, libc::POLLERR);
-    assert_eq!(told(set, 20), 0);
+    assert_eq!(reported(set, 20), 0);
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, listening, sys::IN, 8).unwrap();
-    assert_eq!(told(set, 1000), 1);
+    assert_eq!(reported(set, 1000), 1);
 }
 
 fn corner_04_queue_last_holder_goes(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let ready = Baton::new();
     let child = fork_child(|| {
         ready.take();
@@ -384,23 +384,23 @@ fn corner_04_queue_last_holder_goes(family: Family) {
     assert_eq!(sys::recv(socket, &mut [0], 0), Err(Errno(libc::ECONNRESET)));
 }
 
-/// What TCP takes that nobody reads, at least.
+/// The least number of bytes that TCP takes without a reader.
 const MUCH: usize = 100_000;
 
 fn corner_04_queue_child_answers_much(family: Family) {
-    let (listening, address) = patient_listener(family);
+    let (listening, address) = nonblocking_listener(family);
     let client = connect_to(address);
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
         let server = sys::accept(listening).expect("it waited over the fork");
         let taken = fill(server);
         assert!(taken > MUCH, "{taken}");
-        mine.send(taken as u64);
-        childs.take();
+        parent_baton.send(taken as u64);
+        child_baton.take();
     });
-    let taken = usize::try_from(mine.receive()).unwrap();
+    let taken = usize::try_from(parent_baton.receive()).unwrap();
     expect_pattern(client, 0, taken);
-    childs.pass();
+    child_baton.pass();
     child.join();
     expect_end(client);
 }

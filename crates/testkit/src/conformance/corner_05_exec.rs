@@ -198,7 +198,7 @@ fn corner_05_exec_cloexec_listener_is_closed(family: Family) {
     sys::fcntl(listening, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
     let child = exec_child(&["expect-closed"], listening, &[], true);
     child.join();
-    // Still ours.
+    // Still this process's.
     let client = connect_to(address);
     expect_alive(client, sys::accept(listening).unwrap());
 }
@@ -346,7 +346,7 @@ fn corner_05_exec_listener_with_times(family: Family) {
     sys::close(client).unwrap();
 }
 
-/// Options that an accepted socket has from its listener, and a value for each.
+/// Options that an accepted socket inherits from its listener, and a value for each.
 const HANDED_ON: [(libc::c_int, libc::c_int, libc::c_int); 26] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE, 1),
@@ -376,14 +376,17 @@ const HANDED_ON: [(libc::c_int, libc::c_int, libc::c_int); 26] = [
     (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1),
 ];
 
-/// What the new program sees.
+/// Checks the options in the new program.
 pub fn expect_handed_on(listening: Descriptor) {
     for _ in 0..2 {
         let accepted = sys::accept(listening).expect("accept");
         for (level, name, value) in HANDED_ON {
-            let told = [listening, accepted].map(|socket| sys::option_int(socket, level, name));
-            assert_eq!(told[0], told[1], "option {level}/{name}");
-            assert!(told[0].is_err() || told[0] == Ok(value), "{level}/{name}");
+            let values = [listening, accepted].map(|socket| sys::option_int(socket, level, name));
+            assert_eq!(values[0], values[1], "option {level}/{name}");
+            assert!(
+                values[0].is_err() || values[0] == Ok(value),
+                "{level}/{name}"
+            );
         }
     }
 }
@@ -412,7 +415,7 @@ fn corner_05_exec_connection_with_options(family: Family) {
         set_int(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 77);
         set_int(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 5000);
     };
-    // Of its own, and from its listener.
+    // The accepted socket's own options, and those from its listener.
     let client = connect_to(address);
     set_times(client);
     set_times(listening);
@@ -421,7 +424,7 @@ fn corner_05_exec_connection_with_options(family: Family) {
     let inherited = sys::accept(listening).unwrap();
     exec_child(&["expect-options"], client, &[], true).join();
     exec_child(&["expect-options"], inherited, &[], true).join();
-    // Who sleeps for one byte is not told of fewer than the mark.
+    // A receive that sleeps for one byte is not woken by fewer bytes than the mark.
     sys::set_option(inherited, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1).unwrap();
     expect_alive(later, inherited);
     sys::close(accepted).unwrap();

@@ -27,7 +27,7 @@ fn unix_pair() -> [Descriptor; 2] {
     sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair")
 }
 
-/// A child made before the sockets, so that it has no copy of them: it receives one and runs.
+/// A child made before the sockets, so that it has no copy of them. It receives one and runs the body.
 fn receiver(body: impl FnOnce(Descriptor)) -> (Child, Descriptor) {
     let [ours, theirs] = unix_pair();
     let child = fork_child(|| {
@@ -38,7 +38,7 @@ fn receiver(body: impl FnOnce(Descriptor)) -> (Child, Descriptor) {
     (child, ours)
 }
 
-/// The same as another program.
+/// The same, as another program.
 fn executed_receiver(with_library: bool) -> (Child, Descriptor) {
     let [ours, theirs] = unix_pair();
     let child = fork_child(|| {
@@ -76,7 +76,7 @@ fn corner_06_rights_sender_closes_first(family: Family) {
     let (client, server) = pair(family);
     sys::send_descriptor(ours, server).unwrap();
     sys::close(server).unwrap();
-    // In flight: nobody has a number for it, and it is open.
+    // In flight: no process has a number for the connection, and it is open.
     expect_quiet(client, libc::POLLIN | libc::POLLRDHUP);
     send_all(client, b"ping");
     go.pass();
@@ -186,7 +186,7 @@ fn corner_06_rights_never_received(family: Family) {
     sys::send_descriptor(one, server).unwrap();
     sys::close(server).unwrap();
     expect_quiet(client, libc::POLLIN | libc::POLLRDHUP);
-    // Thrown away with the channel that carried it: the connection ends.
+    // Dropped with the channel that carried it: the connection ends.
     sys::close(one).unwrap();
     sys::close(other).unwrap();
     expect_end(client);
@@ -225,7 +225,7 @@ fn corner_06_rights_dispatcher(family: Family) {
 }
 
 fn corner_06_rights_sender_exits(family: Family) {
-    // The process that made the connection is gone before the receiver looks.
+    // The process that made the connection has ended before the receiver looks.
     let [ours, theirs] = unix_pair();
     let ready = Baton::new();
     let (child, client, _) = forked_server(family, |connection| {

@@ -65,7 +65,7 @@ fn corner_07_two_sets_two_sleepers(family: Family) {
     let sleepers: Vec<_> = (0..2)
         .map(|_| {
             let set = set_of(&[(client, IN)]);
-            start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|told| told.len()))
+            start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|reported| reported.len()))
         })
         .collect();
     sleepers.iter().for_each(|(_, task)| await_asleep(*task));
@@ -91,9 +91,10 @@ fn corner_07_edge_and_level_in_two_sets(family: Family) {
     assert_eq!(sys::epoll_wait(level, 4, 0).unwrap().len(), 0);
 }
 
-/// A thread that sleeps in a set, and is told of one event, or of none in ten seconds.
+/// A thread that sleeps in a set. It gets one event, or none within ten seconds.
 fn sleeper_in(set: Descriptor) -> std::thread::JoinHandle<sys::Outcome<usize>> {
-    let (thread, id) = start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|told| told.len()));
+    let (thread, id) =
+        start_thread(move || sys::epoll_wait(set, 4, 10_000).map(|reported| reported.len()));
     await_asleep(id);
     thread
 }
@@ -105,7 +106,7 @@ fn corner_07_joins_while_another_thread_sleeps(family: Family) {
         let (client, server) = pair(family);
         let sleeper = sleeper_in(set);
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 1).unwrap();
-        // What woke the sleeper may be taken here.
+        // The event that woke the sleeper may be taken here.
         assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
         send_all(server, b"x");
         assert_eq!(join_thread(sleeper), Ok(1));
@@ -119,7 +120,7 @@ fn corner_07_listener_joins_while_another_thread_sleeps(family: Family) {
     let set = set_of(&[(idle, IN)]);
     for _ in 0..20 {
         let (listening, address) = listener(family);
-        // So that there is a link to it.
+        // So that there is a link to the listener.
         for _ in 0..2 {
             let client = connect_to(address);
             sys::close(sys::accept(listening).unwrap()).unwrap();
@@ -135,7 +136,8 @@ fn corner_07_listener_joins_while_another_thread_sleeps(family: Family) {
     }
 }
 
-/// What woke a thread may be taken by another one before it runs: it sleeps on, and hears of what comes next.
+/// The event that woke a thread may be taken by another thread before the first one runs. It sleeps on, and is woken by
+/// later events.
 fn corner_07_sleeps_on_while_another_thread_is_told(family: Family) {
     let pairs = pairs(family, 2);
     let events = IN | ET | ONESHOT;
@@ -150,15 +152,15 @@ fn corner_07_sleeps_on_while_another_thread_is_told(family: Family) {
     for _ in 0..200 {
         let sleeper = sleeper_in(set);
         send_all(pairs[0].1, b"x");
-        let is_told = sys::epoll_wait(set, 4, 0).unwrap().len() == 1;
-        if is_told {
+        let is_reported = sys::epoll_wait(set, 4, 0).unwrap().len() == 1;
+        if is_reported {
             read(0);
-            // So may be what was to tell the sleeper of the change.
+            // The wake-up of the sleeper for the change may be taken here, too.
             assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
             send_all(pairs[1].1, b"x");
         }
         assert_eq!(join_thread(sleeper), Ok(1));
-        read(usize::from(is_told));
+        read(usize::from(is_reported));
     }
 }
 
@@ -177,14 +179,20 @@ fn echo_with_threads(family: Family, events: u32, connections: usize, rounds: us
             let entries = entries.clone();
             start_thread(move || {
                 while left.load(Ordering::Acquire) > 0 {
-                    for told in sys::epoll_wait(set, 1, 20).unwrap() {
-                        let index = usize::try_from(told.data).unwrap();
+                    for reported in sys::epoll_wait(set, 1, 20).unwrap() {
+                        let index = usize::try_from(reported.data).unwrap();
                         let (socket, _) = entries[index];
                         if echo_available(socket) {
                             left.fetch_sub(1, Ordering::AcqRel);
                         } else {
-                            sys::epoll_control(set, libc::EPOLL_CTL_MOD, socket, events, told.data)
-                                .unwrap();
+                            sys::epoll_control(
+                                set,
+                                libc::EPOLL_CTL_MOD,
+                                socket,
+                                events,
+                                reported.data,
+                            )
+                            .unwrap();
                         }
                     }
                 }
@@ -207,7 +215,7 @@ fn echo_with_threads(family: Family, events: u32, connections: usize, rounds: us
     }
 }
 
-/// Echoes what is there; true at the end of the stream.
+/// Echoes the bytes that are there. True at the end of the stream.
 fn echo_available(socket: Descriptor) -> bool {
     let mut buffer = [0_u8; 1024];
     loop {
@@ -229,7 +237,7 @@ fn corner_07_one_set_several_threads_edge(family: Family) {
 }
 
 fn corner_07_one_set_several_threads_each_event_once(family: Family) {
-    // Edge-triggered: of several sleepers one gets the event, and it is not told twice.
+    // Edge-triggered: one of several sleepers gets the event, which is reported only once.
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN | ET)]);
     let threads: Vec<_> = (0..3)
@@ -237,19 +245,19 @@ fn corner_07_one_set_several_threads_each_event_once(family: Family) {
         .collect();
     threads.iter().for_each(|(_, task)| await_asleep(*task));
     send_all(server, b"x");
-    let told: Vec<_> = threads
+    let reported: Vec<_> = threads
         .into_iter()
         .map(|(thread, _)| join_thread(thread))
         .collect();
-    assert_eq!(told.iter().sum::<usize>(), 1, "{told:?}");
+    assert_eq!(reported.iter().sum::<usize>(), 1, "{reported:?}");
 }
 
 fn corner_07_set_shared_over_fork(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN)]);
     let child = fork_child(|| {
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        assert_eq!(told.len(), 1);
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(reported.len(), 1);
         expect_bytes(client, b"for the child");
         send_all(client, b"read");
     });
@@ -262,7 +270,7 @@ fn corner_07_set_shared_over_fork(family: Family) {
 }
 
 fn corner_07_child_waits_on_inherited_set(family: Family) {
-    // The child adds a socket the parent does not have; the parent's wait is told of it too.
+    // The child adds a socket that the parent does not have. The parent's wait reports it too.
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN)]);
     let added = Baton::new();
@@ -278,11 +286,11 @@ fn corner_07_child_waits_on_inherited_set(family: Family) {
     added.take();
     assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
     go.pass();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-    assert_eq!(told.first().map(|told| told.data), Some(77));
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(reported.first().map(|event| event.data), Some(77));
     go.pass();
     child.join();
-    // Gone with the child, which held the only reference.
+    // The member went with the child, which held the only reference.
     assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
     send_all(server, b"x");
     assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
@@ -330,7 +338,7 @@ fn corner_07_exclusive_in_two_sets(family: Family) {
     assert_eq!(changed, Err(Errno(libc::EINVAL)));
 }
 
-/// A loop takes a connection out and adds it again with every request, and sleeps with and without it.
+/// A loop removes a connection and adds it again with every request, and sleeps with and without it.
 fn corner_07_out_and_in_again(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN)]);
@@ -350,14 +358,17 @@ fn corner_07_out_and_in_again(family: Family) {
             assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
             send_all(server, b"x");
         }
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [round]);
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(
+            reported.iter().map(|one| one.data).collect::<Vec<_>>(),
+            [round]
+        );
         expect_bytes(client, b"x");
         assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
     }
 }
 
-/// What comes under the descriptor of a connection that was taken out is another member.
+/// A new socket under the number of a removed connection is another member.
 fn corner_07_out_then_closed(family: Family) {
     let (client, server) = pair(family);
     let (other, far) = pair(family);
@@ -372,19 +383,19 @@ fn corner_07_out_then_closed(family: Family) {
     send_all(server, b"x");
     assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, copy, IN, 8).unwrap();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-    assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [8]);
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(reported.iter().map(|one| one.data).collect::<Vec<_>>(), [8]);
     expect_bytes(copy, b"x");
     send_all(far, b"y");
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-    assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [7]);
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+    assert_eq!(reported.iter().map(|one| one.data).collect::<Vec<_>>(), [7]);
     expect_bytes(client, b"y");
     sys::close(copy).unwrap();
     expect_end(server);
     assert_eq!(sys::epoll_wait(set, 4, 20), Ok(Vec::new()));
 }
 
-/// A member that was taken out before a fork is added again by the child.
+/// A member that was removed before a fork is added again by the child.
 fn corner_07_out_before_fork(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(&[(client, IN)]);
@@ -393,8 +404,8 @@ fn corner_07_out_before_fork(family: Family) {
     let child = fork_child(|| {
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 3).unwrap();
         send_all(client, b"ready");
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        assert_eq!(told.iter().map(|one| one.data).collect::<Vec<_>>(), [3]);
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!(reported.iter().map(|one| one.data).collect::<Vec<_>>(), [3]);
         expect_bytes(client, b"x");
     });
     expect_bytes(server, b"ready");
@@ -407,15 +418,15 @@ fn corner_07_dup_and_original_in_one_set(family: Family) {
     let copy = sys::dup(client).unwrap();
     let set = set_of(&[(client, IN), (copy, IN)]);
     send_all(server, b"x");
-    // Who waits meanwhile may be woken between the two.
+    // A waiting thread may be woken between the two.
     eventually("both are told", || {
-        let mut told: Vec<_> = sys::epoll_wait(set, 4, 10_000)
+        let mut reported: Vec<_> = sys::epoll_wait(set, 4, 10_000)
             .unwrap()
             .iter()
-            .map(|told| told.data)
+            .map(|event| event.data)
             .collect();
-        told.sort_unstable();
-        told == [0, 1]
+        reported.sort_unstable();
+        reported == [0, 1]
     });
     let again = sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 5);
     assert_eq!(again, Err(Errno(libc::EEXIST)));
@@ -428,32 +439,32 @@ fn corner_07_mixed_with_pipes_and_eventfds(family: Family) {
     let [reader, writer] = sys::pipe(0).unwrap();
     let counter = sys::eventfd(0, 0).unwrap();
     let set = set_of(&[(client, IN), (reader, IN), (counter, IN)]);
-    let told = |expected: &[u64]| {
+    let reported = |expected: &[u64]| {
         eventually("told", || {
-            let mut told: Vec<_> = sys::epoll_wait(set, 8, 100)
+            let mut reported: Vec<_> = sys::epoll_wait(set, 8, 100)
                 .unwrap()
                 .iter()
-                .map(|told| told.data)
+                .map(|event| event.data)
                 .collect();
-            told.sort_unstable();
-            told == expected
+            reported.sort_unstable();
+            reported == expected
         });
     };
     send_all(server, b"x");
-    told(&[0]);
+    reported(&[0]);
     sys::write(writer, b"x").unwrap();
-    told(&[0, 1]);
+    reported(&[0, 1]);
     sys::write(counter, &1_u64.to_ne_bytes()).unwrap();
-    told(&[0, 1, 2]);
+    reported(&[0, 1, 2]);
     expect_bytes(client, b"x");
-    told(&[1, 2]);
-    // With room for one event at a time, each of several ready ones has its turn.
+    reported(&[1, 2]);
+    // With room for one event at a time, several ready members take turns.
     send_all(server, b"y");
     await_events(client, libc::POLLIN);
     let mut seen = [0; 3];
     for _ in 0..30 {
-        for told in sys::epoll_wait(set, 1, 1000).unwrap() {
-            seen[usize::try_from(told.data).unwrap()] += 1;
+        for reported in sys::epoll_wait(set, 1, 1000).unwrap() {
+            seen[usize::try_from(reported.data).unwrap()] += 1;
         }
     }
     assert!(
@@ -475,27 +486,27 @@ fn corner_07_two_hundred_sockets_in_one_set(family: Family) {
                 expected.push(index as u64);
             }
         }
-        let mut told = Vec::new();
-        while told.len() < expected.len() {
+        let mut reported = Vec::new();
+        while reported.len() < expected.len() {
             let more = sys::epoll_wait(set, 64, 10_000).unwrap();
             assert!(
                 !more.is_empty(),
                 "only {} of {} told",
-                told.len(),
+                reported.len(),
                 expected.len()
             );
             for entry in more {
                 expect_bytes(pairs[usize::try_from(entry.data).unwrap()].0, b"x");
-                told.push(entry.data);
+                reported.push(entry.data);
             }
         }
-        told.sort_unstable();
-        assert_eq!(told, expected);
+        reported.sort_unstable();
+        assert_eq!(reported, expected);
         assert_eq!(sys::epoll_wait(set, 64, 0), Ok(Vec::new()));
     }
 }
 
-/// The set is not told of the first client's end, and shall not take the second for it.
+/// The set has not reported the first client's end, and must not take the second client for the first.
 fn corner_07_many_come_after_a_client_whose_end_poll_saw(family: Family) {
     (0..4).for_each(|_| come_after_an_end(family));
 }
@@ -553,7 +564,7 @@ fn come_after_an_end(family: Family) {
     }
 }
 
-/// What the kernel has is told with what is virtual, however soon a wait follows another.
+/// Kernel members are reported together with virtual ones, however soon a wait follows another.
 fn corner_07_both_kinds_are_told_each_time(family: Family) {
     let (client, _server) = pair(family);
     let set = set_of(&[(client, OUT), (tcp(family), IN)]);

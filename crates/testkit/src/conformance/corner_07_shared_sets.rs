@@ -1,4 +1,4 @@
-//! Corner 7, sets that processes share over a fork: members that only some of them have still, and edges.
+//! Corner 7, sets that processes share over a fork: members that only some of the processes still have, and edges.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN};
@@ -26,60 +26,60 @@ fn set_of(member: Descriptor, events: u32) -> Descriptor {
     set
 }
 
-fn told(set: Descriptor, timeout: libc::c_int) -> usize {
+fn reported(set: Descriptor, timeout: libc::c_int) -> usize {
     sys::epoll_wait(set, 4, timeout).unwrap().len()
 }
 
 fn corner_07_shared_member_closed_by_who_added_it(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(server, IN);
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
         sys::close(client).unwrap();
-        childs.take();
+        child_baton.take();
         for text in [b"one", b"two"] {
-            assert_eq!(told(set, 10_000), 1);
+            assert_eq!(reported(set, 10_000), 1);
             expect_bytes(server, text);
-            assert_eq!(told(set, 0), 0);
-            mine.pass();
+            assert_eq!(reported(set, 0), 0);
+            parent_baton.pass();
         }
-        assert_eq!(told(set, 10_000), 1);
+        assert_eq!(reported(set, 10_000), 1);
         expect_end(server);
     });
     sys::close(server).unwrap();
-    childs.pass();
+    child_baton.pass();
     for text in [b"one", b"two"] {
         send_all(client, text);
-        mine.take();
+        parent_baton.take();
     }
     sys::close(client).unwrap();
     child.join();
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 0);
 }
 
 fn corner_07_shared_member_changed_by_who_has_it_still(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(server, 0);
-    let childs = Baton::new();
+    let child_baton = Baton::new();
     let child = fork_child(|| {
-        childs.take();
+        child_baton.take();
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, server, IN, 8).unwrap();
         assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap()[0].data, 8);
         sys::epoll_control(set, libc::EPOLL_CTL_DEL, server, 0, 0).unwrap();
-        assert_eq!(told(set, 0), 0);
+        assert_eq!(reported(set, 0), 0);
     });
     sys::close(server).unwrap();
     send_all(client, b"x");
-    childs.pass();
+    child_baton.pass();
     child.join();
 }
 
-/// More than a set has room for what is known to all who share it.
+/// More members than fit into the state that all sharing processes have in common.
 fn corner_07_shared_members_come_and_go(family: Family) {
     let (listening, address) = listener(family);
     let set = set_of(listening, 0);
-    let childs = Baton::new();
-    let child = fork_child(|| childs.take());
+    let child_baton = Baton::new();
+    let child = fork_child(|| child_baton.take());
     for _ in 0..3 {
         let all: Vec<_> = (0..8)
             .map(|_| {
@@ -89,7 +89,7 @@ fn corner_07_shared_members_come_and_go(family: Family) {
                 (client, server)
             })
             .collect();
-        // It ends without a word of what it has.
+        // The child ends without closing its descriptors.
         fork_child(|| sys::exit_now(0)).join();
         let holds = Baton::new();
         let holder = fork_child(|| holds.take());
@@ -105,26 +105,26 @@ fn corner_07_shared_members_come_and_go(family: Family) {
     let server = sys::accept(listening).unwrap();
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, IN, 9).unwrap();
     send_all(client, b"x");
-    assert_eq!(told(set, 10_000), 1);
-    childs.pass();
+    assert_eq!(reported(set, 10_000), 1);
+    child_baton.pass();
     child.join();
 }
 
 fn corner_07_shared_listener_closed_by_who_added_it(family: Family) {
     let (listening, address) = listener(family);
     let set = set_of(listening, IN);
-    let childs = Baton::new();
+    let child_baton = Baton::new();
     let child = fork_child(|| {
-        childs.take();
+        child_baton.take();
         for _ in 0..2 {
-            assert_eq!(told(set, 10_000), 1);
+            assert_eq!(reported(set, 10_000), 1);
             let server = sys::accept(listening).unwrap();
             send_all(server, b"taken");
             sys::close(server).unwrap();
         }
     });
     sys::close(listening).unwrap();
-    childs.pass();
+    child_baton.pass();
     for _ in 0..2 {
         let client = connect_to(address);
         expect_bytes(client, b"taken");
@@ -136,12 +136,12 @@ fn corner_07_shared_listener_closed_by_who_added_it(family: Family) {
 fn corner_07_shared_edge_is_told_once(family: Family) {
     let (client, server) = pair(family);
     let set = set_of(server, IN | ET);
-    let (mine, childs) = (Baton::new(), Baton::new());
+    let (parent_baton, child_baton) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
         for _ in 0..3 {
-            childs.take();
-            assert_eq!(told(set, 0), 0, "the parent was told");
-            mine.pass();
+            child_baton.take();
+            assert_eq!(reported(set, 0), 0, "the parent was told");
+            parent_baton.pass();
         }
     });
     for step in 0..3 {
@@ -150,15 +150,15 @@ fn corner_07_shared_edge_is_told_once(family: Family) {
             1 => send_all(client, b"two"),
             _ => sys::shutdown(client, libc::SHUT_WR).unwrap(),
         }
-        assert_eq!(told(set, 10_000), 1);
-        childs.pass();
-        mine.take();
+        assert_eq!(reported(set, 10_000), 1);
+        child_baton.pass();
+        parent_baton.take();
     }
     child.join();
     expect_bytes(server, b"onetwo");
 }
 
-/// A process that waits for a connection itself, and gives up, takes nothing from another one's set.
+/// A process that waits for a connection itself, and gives up, takes no event from another process's set.
 fn corner_07_shared_member_that_another_process_waited_for(family: Family) {
     let (client, server) = pair(family);
     for give_up in [
@@ -170,20 +170,20 @@ fn corner_07_shared_member_that_another_process_waited_for(family: Family) {
         |socket| assert_eq!(poll_one(socket, libc::POLLIN, 20), 0),
     ] as [fn(Descriptor); 2]
     {
-        let (mine, childs) = (Baton::new(), Baton::new());
+        let (parent_baton, child_baton) = (Baton::new(), Baton::new());
         let child = fork_child(|| {
             let set = set_of(server, IN);
-            assert_eq!(told(set, 0), 0);
-            let (thread, task) = start_thread(move || told(set, 5_000));
-            childs.take();
+            assert_eq!(reported(set, 0), 0);
+            let (thread, task) = start_thread(move || reported(set, 5_000));
+            child_baton.take();
             await_asleep(task);
-            mine.pass();
+            parent_baton.pass();
             assert_eq!(join_thread(thread), 1);
             expect_bytes(server, b"news");
         });
         // Both wait, the child a little longer.
-        childs.pass();
-        mine.take();
+        child_baton.pass();
+        parent_baton.take();
         give_up(server);
         send_all(client, b"news");
         child.join();
@@ -203,7 +203,7 @@ fn spent() -> std::time::Duration {
     std::time::Duration::new(time.tv_sec.cast_unsigned(), nanoseconds)
 }
 
-/// What concerns only the process that has not looked yet keeps no other one awake.
+/// An event that concerns only the process that has not looked yet keeps no other process awake.
 fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
     let (listening, address) = listener(family);
     let ready = Baton::new();
@@ -213,20 +213,20 @@ fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
     });
     let _server = sys::accept(listening).unwrap();
     let set = set_of(listening, IN);
-    assert_eq!(told(set, 20), 0);
+    assert_eq!(reported(set, 20), 0);
     ready.pass();
     client.join();
-    // The parent looks neither at the set nor at the connection.
+    // The parent looks at neither the set nor the connection.
     let child = fork_child(|| {
         let before = spent();
-        assert_eq!(told(set, 400), 0);
+        assert_eq!(reported(set, 400), 0);
         let spent = spent() - before;
         assert!(spent < std::time::Duration::from_millis(200), "{spent:?}");
     });
     child.join();
 }
 
-/// A child that has executed another program has the members of the set as before, and what it does to them holds for its parent.
+/// A child that has executed another program still has the members of the set, and its changes hold for its parent.
 fn corner_07_shared_with_another_program(family: Family) {
     let (client, server) = pair(family);
     let (listening, address) = listener(family);
@@ -253,7 +253,7 @@ fn corner_07_shared_with_another_program(family: Family) {
     expect_end(other);
     expect_bytes(client, b"gone");
     let third = connect_to(address);
-    assert_eq!(told(set, 20), 0, "the listener was taken out");
+    assert_eq!(reported(set, 20), 0, "the listener was taken out");
     assert_eq!(
         control(libc::EPOLL_CTL_MOD, 12),
         Err(Errno(libc::ENOENT)),
@@ -283,17 +283,17 @@ fn corner_07_shared_edges_and_one_shots_over_exec(family: Family) {
         send_all(talks, b"x");
         send_all(client, b"first");
         eventually("all are told", || {
-            told(set, 10);
+            reported(set, 10);
             poll_one(server, libc::POLLIN, 0) == 1
         });
-        told(set, 20);
+        reported(set, 20);
         let run = || {
             let numbers = [set, server].map(|number| number.to_string());
             exec_helper(&["set-has-told", &numbers[0], &numbers[1], "2"], true);
         };
         let wait = Baton::new();
         let child = fork_child(|| {
-            // A set of its own again, once its parent has closed it.
+            // The set is the child's alone, once its parent has closed it.
             wait.take();
             sys::close(client).unwrap();
             run();

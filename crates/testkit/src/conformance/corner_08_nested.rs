@@ -1,4 +1,4 @@
-//! Corner 8: sets within sets, poll on a set, changes to a set that somebody waits on.
+//! Corner 8: sets within sets, poll on a set, changes to a set in which another thread waits.
 
 use netchannel_testkit::far::Side;
 use netchannel_testkit::support::*;
@@ -33,8 +33,8 @@ fn add(set: Descriptor, descriptor: Descriptor, events: u32, data: u64) {
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, descriptor, events, data).expect("add");
 }
 
-fn data_of(told: &[sys::Told]) -> Vec<u64> {
-    told.iter().map(|told| told.data).collect()
+fn data_of(reported: &[sys::Event]) -> Vec<u64> {
+    reported.iter().map(|event| event.data).collect()
 }
 
 fn corner_08_nested_set_tells(family: Family) {
@@ -76,12 +76,12 @@ fn corner_08_nested_five_deep(family: Family) {
         outermost = set;
     }
     send_all(server, b"x");
-    let told = sys::epoll_wait(outermost, 4, 10_000).unwrap();
-    assert_eq!(data_of(&told), [4]);
+    let reported = sys::epoll_wait(outermost, 4, 10_000).unwrap();
+    assert_eq!(data_of(&reported), [4]);
     expect_bytes(client, b"x");
 }
 
-/// In whatever order they are put into each other, whoever sleeps in one of them is woken, and nothing is told after it is taken.
+/// Sets are nested in any order. A sleeper in any of them is woken, and no event is reported after it was taken.
 fn corner_08_nested_five_deep_each_is_woken(family: Family) {
     for downwards in [false, true] {
         let (client, server) = pair(family);
@@ -112,7 +112,7 @@ fn corner_08_nested_five_deep_each_is_woken(family: Family) {
         let sixth = sys::epoll_create().unwrap();
         let deeper = sys::epoll_control(sixth, libc::EPOLL_CTL_ADD, sets[4], IN, 0);
         assert_eq!(deeper, Err(Errno(libc::ELOOP)));
-        // Without the one between, the innermost is of no more concern.
+        // Without the set between, the innermost set no longer matters.
         sys::epoll_control(sets[1], libc::EPOLL_CTL_DEL, sets[0], 0, 0).unwrap();
         send_all(server, b"y");
         assert_eq!(data_of(&sys::epoll_wait(sets[0], 4, 10_000).unwrap()), [0]);
@@ -180,7 +180,7 @@ fn corner_08_select_on_a_set(family: Family) {
     assert!(read.has(set));
 }
 
-/// The first connection of another program is both's.
+/// The first connection of another program makes both readable.
 fn corner_08_select_on_a_listener_and_its_set(family: Family) {
     let (listener, address) = listener(family);
     let set = sys::epoll_create().unwrap();
@@ -188,8 +188,8 @@ fn corner_08_select_on_a_listener_and_its_set(family: Family) {
     let client = tcp_for(Side::Client, family);
     sys::connect(client, address).unwrap();
     let mut read = sys::Set::of(&[listener, set]);
-    let told = sys::select(set, Some(&mut read), None, None, 10_000);
-    assert_eq!(told, Ok(2), "{} {}", read.has(listener), read.has(set));
+    let count = sys::select(set, Some(&mut read), None, None, 10_000);
+    assert_eq!(count, Ok(2), "{} {}", read.has(listener), read.has(set));
 }
 
 fn corner_08_poll_on_a_set_sleeper_is_woken(family: Family) {
@@ -232,7 +232,7 @@ fn corner_08_mod_wakes_sleeper(family: Family) {
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | OUT, 2).unwrap();
     assert_eq!(
         join_thread(thread),
-        [sys::Told {
+        [sys::Event {
             data: 2,
             events: OUT
         }]
@@ -251,7 +251,7 @@ fn corner_08_mod_to_nothing_silences(family: Family) {
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN, 3).unwrap();
     assert_eq!(
         sys::epoll_wait(set, 4, 10_000).unwrap(),
-        [sys::Told {
+        [sys::Event {
             data: 3,
             events: IN
         }]
@@ -330,7 +330,7 @@ fn corner_08_events_zero_tells_errors_only(family: Family) {
     let expected = sys::ERR | sys::HUP;
     assert_eq!(
         sys::epoll_wait(set, 4, 10_000).unwrap(),
-        [sys::Told {
+        [sys::Event {
             data: 1,
             events: expected
         }]

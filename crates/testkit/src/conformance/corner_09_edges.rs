@@ -1,9 +1,9 @@
-//! Corner 9: edge-triggered and one-shot notification, and events of numbers that were closed.
+//! Corner 9: edge-triggered and one-shot notification, and events of closed numbers.
 
 use std::sync::{Arc, Mutex, mpsc};
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor, ET, IN, ONESHOT, OUT, RDHUP, Told};
+use netchannel_testkit::sys::{self, Descriptor, ET, Event, IN, ONESHOT, OUT, RDHUP};
 
 use crate::case::cases;
 
@@ -42,13 +42,13 @@ fn set_with(descriptor: Descriptor, events: u32) -> Descriptor {
     set
 }
 
-/// Exactly one event with exactly these bits, waited for.
+/// Waits for exactly one event with exactly these bits.
 #[track_caller]
-fn expect_told(set: Descriptor, events: u32) {
-    // For ever: at the end of a limit what is there is found, though nobody was woken for it.
+fn expect_reported(set: Descriptor, events: u32) {
+    // Without a time-out: at the end of a time-out the event would be found even without a wake-up.
     assert_eq!(
         sys::epoll_wait(set, 8, -1).unwrap(),
-        [Told { data: 1, events }]
+        [Event { data: 1, events }]
     );
 }
 
@@ -62,7 +62,7 @@ fn corner_09_edge_told_once(family: Family) {
     let set = set_with(client, IN | ET);
     expect_silence(set);
     send_all(server, b"abc");
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_silence(set);
     expect_bytes(client, b"abc");
     expect_silence(set);
@@ -73,8 +73,8 @@ fn corner_09_edge_again_with_new_data_undrained(family: Family) {
     let set = set_with(client, IN | ET);
     for round in 0..5_usize {
         send_pattern(server, round * 10, 10);
-        expect_told(set, IN);
-        // More stays unread with every round: silent until more comes.
+        expect_reported(set, IN);
+        // More bytes stay unread with every round: no event until more bytes arrive.
         expect_pattern(client, round * 3, 3);
         expect_silence(set);
     }
@@ -86,9 +86,9 @@ fn corner_09_edge_again_on_end_of_stream(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | RDHUP | ET);
     send_all(server, b"x");
-    expect_told(set, IN);
+    expect_reported(set, IN);
     sys::shutdown(server, libc::SHUT_WR).unwrap();
-    expect_told(set, IN | RDHUP);
+    expect_reported(set, IN | RDHUP);
     expect_silence(set);
     expect_bytes(client, b"x");
     expect_end(client);
@@ -100,7 +100,7 @@ fn corner_09_edge_add_when_ready_tells(family: Family) {
     send_all(server, b"x");
     await_events(client, libc::POLLIN);
     let set = set_with(client, IN | OUT | ET);
-    expect_told(set, IN | OUT);
+    expect_reported(set, IN | OUT);
     expect_silence(set);
 }
 
@@ -108,11 +108,11 @@ fn corner_09_edge_mod_rearms(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | ET);
     send_all(server, b"x");
-    expect_told(set, IN);
+    expect_reported(set, IN);
     for _ in 0..3 {
         expect_silence(set);
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET, 1).unwrap();
-        expect_told(set, IN);
+        expect_reported(set, IN);
     }
     expect_bytes(client, b"x");
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET, 1).unwrap();
@@ -122,12 +122,12 @@ fn corner_09_edge_mod_rearms(family: Family) {
 fn corner_09_edge_out_told_once_and_again_after_full(family: Family) {
     let (client, server) = small_pair(family);
     let set = set_with(client, OUT | ET);
-    expect_told(set, OUT);
+    expect_reported(set, OUT);
     expect_silence(set);
     let mut sent = 0;
     for _ in 0..3 {
-        // Room that comes while bytes are on their way to a far reader is told, too. Nobody may take the edge of a
-        // writer that is not told again before it is full again: so that room is filled, until no more comes.
+        // Room that appears while bytes are in transit to a far reader is reported, too. The writer gets no further
+        // edge until the buffer is full again, so the room is filled until no more appears.
         let mut filled = 0;
         loop {
             filled += fill_from(client, sent + filled);
@@ -140,7 +140,7 @@ fn corner_09_edge_out_told_once_and_again_after_full(family: Family) {
         }
         expect_pattern(server, sent, filled);
         sent += filled;
-        expect_told(set, OUT);
+        expect_reported(set, OUT);
     }
 }
 
@@ -157,15 +157,15 @@ fn corner_09_edge_out_of_what_a_child_inherited(family: Family) {
     let (client, server) = small_pair(family);
     fork_child(|| {
         let set = set_with(client, OUT | ET);
-        expect_told(set, OUT);
+        expect_reported(set, OUT);
         let mut sent = 0;
         for _ in 0..3 {
-            // Who has slept while there was room is still told of room that comes.
+            // A sleeper that has slept while there was room is still woken by new room.
             expect_silence(set);
             let filled = fill_from(client, sent);
             expect_pattern(server, sent, filled);
             sent += filled;
-            expect_told(set, OUT);
+            expect_reported(set, OUT);
         }
     })
     .join();
@@ -175,23 +175,23 @@ fn corner_09_edge_out_in_two_sets(family: Family) {
     let (client, server) = small_pair(family);
     let sets = [set_with(client, OUT | ET), set_with(client, OUT | ET)];
     for set in sets {
-        expect_told(set, OUT);
+        expect_reported(set, OUT);
         expect_silence(set);
     }
     let filled = fill_from(client, 0);
     expect_pattern(server, 0, filled);
     for set in sets {
-        expect_told(set, OUT);
+        expect_reported(set, OUT);
     }
 }
 
 fn corner_09_edge_in_and_out_together(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | OUT | ET);
-    expect_told(set, OUT);
+    expect_reported(set, OUT);
     send_all(server, b"x");
-    // The wake-up by data tells all that is true.
-    expect_told(set, IN | OUT);
+    // The wake-up by data reports all bits that hold.
+    expect_reported(set, IN | OUT);
     expect_bytes(client, b"x");
     expect_silence(set);
 }
@@ -201,11 +201,11 @@ fn corner_09_edge_listener(family: Family) {
     set_nonblocking(listening);
     let set = set_with(listening, IN | ET);
     let first = connect_to(address);
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_silence(set);
-    // One connection stays in the queue: the next one is told all the same.
+    // One connection stays in the queue. The next one is reported all the same.
     let second = connect_to(address);
-    expect_told(set, IN);
+    expect_reported(set, IN);
     for socket in [first, second] {
         expect_alive(socket, sys::accept(listening).unwrap());
     }
@@ -255,7 +255,7 @@ fn corner_09_edge_partial_read_then_rest_without_event(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | ET);
     send_pattern(server, 0, 1000);
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_pattern(client, 0, 10);
     expect_silence(set);
     // No event, and the rest can be read nevertheless.
@@ -267,7 +267,7 @@ fn corner_09_oneshot_told_once(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | ONESHOT);
     send_all(server, b"x");
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_silence(set);
     send_all(server, b"y");
     expect_silence(set);
@@ -275,7 +275,7 @@ fn corner_09_oneshot_told_once(family: Family) {
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ONESHOT, 1).unwrap();
     expect_silence(set);
     send_all(server, b"z");
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_silence(set);
 }
 
@@ -284,10 +284,10 @@ fn corner_09_oneshot_rearm_while_ready(family: Family) {
     let set = set_with(client, IN | ONESHOT);
     send_all(server, b"x");
     for _ in 0..5 {
-        expect_told(set, IN);
+        expect_reported(set, IN);
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ONESHOT, 1).unwrap();
     }
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_silence(set);
 }
 
@@ -295,16 +295,16 @@ fn corner_09_oneshot_silent_even_for_hangup(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | RDHUP | ONESHOT);
     send_all(server, b"x");
-    expect_told(set, IN);
+    expect_reported(set, IN);
     close_with_reset(server);
     await_events(client, libc::POLLERR);
     expect_silence(set);
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | RDHUP | ONESHOT, 1).unwrap();
-    let told = sys::epoll_wait(set, 8, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 8, 10_000).unwrap();
     let expected = IN | RDHUP | sys::ERR | sys::HUP;
     assert_eq!(
-        told,
-        [Told {
+        reported,
+        [Event {
             data: 1,
             events: expected
         }]
@@ -316,25 +316,25 @@ fn corner_09_oneshot_data_between_event_and_rearm(family: Family) {
     let set = set_with(client, IN | ET | ONESHOT);
     for _ in 0..20 {
         send_all(server, b"x");
-        expect_told(set, IN);
+        expect_reported(set, IN);
         expect_bytes(client, b"x");
         send_all(server, b"y");
         await_events(client, libc::POLLIN);
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET | ONESHOT, 1).unwrap();
-        expect_told(set, IN);
+        expect_reported(set, IN);
         expect_bytes(client, b"y");
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, IN | ET | ONESHOT, 1).unwrap();
     }
 }
 
-/// One thread waits, others read a piece of what each event tells of and arm the member again.
+/// One thread waits. Others read a part of each event's bytes and arm the member again.
 fn corner_09_oneshot_rearmed_by_other_threads(family: Family) {
     const PAIRS: usize = 8;
     const ROUNDS: usize = 300;
     const BYTES: usize = 2000;
     let set = sys::epoll_create().unwrap();
     let pairs: Vec<_> = (0..PAIRS).map(|_| pair(family)).collect();
-    let (told, tasks) = mpsc::channel();
+    let (sender, tasks) = mpsc::channel();
     let tasks = Arc::new(Mutex::new(tasks));
     let (read, rounds) = mpsc::channel();
     for (number, (client, _)) in pairs.iter().enumerate() {
@@ -371,7 +371,7 @@ fn corner_09_oneshot_rearmed_by_other_threads(family: Family) {
                 if event.data == u64::MAX {
                     return;
                 }
-                told.send(event.data).unwrap();
+                sender.send(event.data).unwrap();
             }
         }
     });
@@ -395,7 +395,7 @@ fn corner_09_stale_event_after_close(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN);
     send_all(server, b"x");
-    expect_told(set, IN);
+    expect_reported(set, IN);
     sys::close(client).unwrap();
     expect_silence(set);
 }
@@ -426,10 +426,10 @@ fn corner_09_closed_number_reused_and_added_again(family: Family) {
         let server = sys::accept(listening).unwrap();
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN | ET, round).unwrap();
         send_all(server, b"x");
-        let told = sys::epoll_wait(set, 8, 10_000).unwrap();
+        let reported = sys::epoll_wait(set, 8, 10_000).unwrap();
         assert_eq!(
-            told,
-            [Told {
+            reported,
+            [Event {
                 data: round,
                 events: IN
             }]
@@ -450,7 +450,7 @@ fn corner_09_event_lives_with_the_dup(family: Family) {
     sys::close(client).unwrap();
     // The entry belongs to the open file, which the duplicate keeps.
     send_all(server, b"x");
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_bytes(copy, b"x");
     expect_silence(set);
     sys::close(copy).unwrap();
@@ -461,16 +461,16 @@ fn corner_09_event_lives_with_the_dup(family: Family) {
 fn corner_09_event_lives_with_the_dup_of_a_sleeper(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN);
-    // It has slept with the first descriptor.
+    // The thread has slept with the first descriptor.
     expect_silence(set);
     let copies = [sys::dup(client).unwrap(), sys::dup(client).unwrap()];
     let [reader, writer] = sys::pipe(0).unwrap();
     assert_eq!(sys::dup2(reader, client), Ok(client));
-    // What the number means now is not in the set.
+    // The file that the number means now is not in the set.
     sys::write(writer, b"other").unwrap();
     expect_silence(set);
     for copy in copies {
-        let (thread, task) = start_thread(move || expect_told(set, IN));
+        let (thread, task) = start_thread(move || expect_reported(set, IN));
         await_asleep(task);
         send_all(server, b"x");
         join_thread(thread);
@@ -480,7 +480,7 @@ fn corner_09_event_lives_with_the_dup_of_a_sleeper(family: Family) {
             sys::close(copy).unwrap();
         }
     }
-    let (thread, task) = start_thread(move || expect_told(set, IN));
+    let (thread, task) = start_thread(move || expect_reported(set, IN));
     await_asleep(task);
     sys::close(server).unwrap();
     join_thread(thread);
@@ -519,8 +519,8 @@ fn corner_09_level_told_until_drained(family: Family) {
     let set = set_with(client, IN);
     send_all(server, b"abc");
     for letter in [b"a", b"b", b"c"] {
-        expect_told(set, IN);
-        expect_told(set, IN);
+        expect_reported(set, IN);
+        expect_reported(set, IN);
         expect_bytes(client, letter);
     }
     expect_silence(set);

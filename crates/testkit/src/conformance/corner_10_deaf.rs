@@ -1,5 +1,5 @@
-//! Corner 10, a peer that neither reads nor writes any more and keeps the socket: what is sent to it meets a reset. And connections
-//! that are over though nobody has closed them.
+//! Corner 10, a peer that neither reads nor writes any more and keeps the socket: bytes sent to it meet a reset. Also
+//! connections that have ended though neither end has closed them.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, HUP, IN, OUT, RDHUP};
@@ -53,7 +53,7 @@ fn receive(socket: Descriptor) -> sys::Outcome<usize> {
     sys::recv(socket, &mut [0_u8; 8], libc::MSG_DONTWAIT)
 }
 
-/// A writer and its peer, which is deaf, as the writer has heard.
+/// A writer and its deaf peer, of which the writer has been notified.
 fn deaf_pair(family: Family, how: &[libc::c_int]) -> (Descriptor, Descriptor) {
     let (writer, peer) = pair(family);
     shut(peer, how);
@@ -143,7 +143,7 @@ fn corner_10_deaf_blocked_writer(family: Family) {
     let (thread, task) = start_thread(move || send_until_error(writer));
     await_asleep(task);
     shut(peer, &[libc::SHUT_RDWR]);
-    // Linux: what the writer waits with meets its reset once the peer has made room for it.
+    // Linux: the bytes that the writer waits to send meet the reset once the peer has made room for them.
     let mut read = 0;
     let mut bytes = vec![0_u8; 64 * 1024];
     eventually("the writer ends", || {
@@ -164,7 +164,7 @@ fn corner_10_deaf_blocked_writer(family: Family) {
     expect_no_names([writer, peer]);
 }
 
-/// Until the peer has made room, who found none waits, or is told to come again.
+/// A writer that found no room waits, or gets EAGAIN, until the peer has made room.
 fn corner_10_deaf_writer_without_room(family: Family) {
     for blocking in [true, false] {
         let (writer, peer) = small_pair(family);
@@ -187,7 +187,7 @@ fn corner_10_deaf_writer_without_room(family: Family) {
         assert_eq!(again, Err(Errno(libc::EAGAIN)));
         assert!(waiting.iter().all(|(thread, _)| !thread.is_finished()));
         await_exactly(peer, ALL, HUNG);
-        // Whatever it is told meanwhile: it reads up.
+        // Whatever the writer gets meanwhile, the peer reads all bytes.
         eventually("the writer has met it", || {
             while matches!(
                 sys::recv(peer, &mut [0_u8; 4096], libc::MSG_DONTWAIT),
@@ -208,7 +208,7 @@ fn corner_10_deaf_writer_without_room(family: Family) {
     }
 }
 
-/// What there is room for is taken, also of more than fits.
+/// Bytes that there is room for are taken, also of a write that does not fit.
 fn corner_10_deaf_large_write(family: Family) {
     let (writer, peer) = pair(family);
     send_and_wait(writer, peer, &pattern(1, 4096));
@@ -225,17 +225,17 @@ fn corner_10_deaf_tells_event_loops(family: Family) {
     let set = sys::epoll_create().unwrap();
     let events = IN | OUT | RDHUP | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, peer, events, 1).unwrap();
-    let told = |events| [sys::Told { data: 1, events }];
+    let reported = |events| [sys::Event { data: 1, events }];
     let shown = IN | OUT | RDHUP | HUP;
-    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), told(shown));
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), reported(shown));
     eventually("that is all", || {
-        let told = sys::epoll_wait(set, 4, QUIET_MILLISECONDS).unwrap();
-        told.is_empty()
+        let reported = sys::epoll_wait(set, 4, QUIET_MILLISECONDS).unwrap();
+        reported.is_empty()
     });
     let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap());
     await_asleep(task);
     assert_eq!(send(writer), Ok(1));
-    assert_eq!(join_thread(thread), told(shown | sys::ERR));
+    assert_eq!(join_thread(thread), reported(shown | sys::ERR));
 }
 
 fn corner_10_deaf_tells_the_writer_itself(family: Family) {
@@ -256,7 +256,7 @@ fn corner_10_deaf_tells_the_writer_itself(family: Family) {
         await_asleep(too);
         assert_eq!(send(writer), Ok(1));
         let events = RDHUP | HUP | sys::ERR;
-        assert_eq!(join_thread(thread), [sys::Told { data: 1, events }]);
+        assert_eq!(join_thread(thread), [sys::Event { data: 1, events }]);
         assert_eq!(join_thread(other), libc::POLLERR | libc::POLLHUP);
     }
 }
@@ -272,7 +272,7 @@ fn corner_10_deaf_to_reading_only(family: Family) {
     send_all(peer, b"on");
     expect_bytes(writer, b"on");
     assert!(sys::getpeername(writer).is_ok() && sys::getpeername(peer).is_ok());
-    // What comes before the end is taken, what comes after it is not.
+    // Bytes before the end are taken, bytes after it are not.
     shut(peer, &[libc::SHUT_WR]);
     await_exactly(writer, ALL, ALL);
     assert_eq!(send(writer), Ok(1));

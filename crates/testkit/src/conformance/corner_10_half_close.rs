@@ -1,4 +1,4 @@
-//! Corner 10: half-close, end of stream, resets, and what poll and epoll say of each.
+//! Corner 10: half-close, end of stream, resets, and what poll and epoll report for each.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, ERR, ET, Errno, HUP, IN, OUT, RDHUP};
@@ -128,8 +128,8 @@ fn corner_10_epoll_of_each_state(family: Family) {
         let set = sys::epoll_create().unwrap();
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, IN | OUT | RDHUP, 1).unwrap();
         eventually("the events", || {
-            let told = sys::epoll_wait(set, 4, 0).unwrap();
-            told.first().map_or(0, |told| told.events) == expected
+            let reported = sys::epoll_wait(set, 4, 0).unwrap();
+            reported.first().map_or(0, |event| event.events) == expected
         });
         sys::close(set).unwrap();
     };
@@ -199,7 +199,7 @@ fn corner_10_half_close_peer_goes_on_for_long(family: Family) {
 }
 
 fn corner_10_shut_rd_then_data(family: Family) {
-    // Linux: the reading side being shut answers 0 at once, yet data that comes is delivered.
+    // Linux: after SHUT_RD an empty receive returns 0 at once, yet data that arrives is delivered.
     let (client, server) = pair(family);
     sys::shutdown(client, libc::SHUT_RD).unwrap();
     assert_eq!(sys::recv(client, &mut [0_u8; 4], 0), Ok(0));
@@ -215,7 +215,8 @@ fn corner_10_shut_rd_then_data(family: Family) {
     assert_eq!(sys::recv(client, &mut bytes, 0), Ok(0));
 }
 
-/// Who is woken by a shutdown of reading goes on writing, also when the listener is gone, and hears of the other's end.
+/// A reader that is woken by SHUT_RD goes on writing, also when the listener has closed, and is notified of the peer's
+/// end.
 fn corner_10_shut_rd_under_a_sleeper(family: Family) {
     for closes_listener in [false, true] {
         let (listening, address) = listener(family);
@@ -274,7 +275,7 @@ fn corner_10_shutdown_wakes_peer_epoll(family: Family) {
     sys::shutdown(server, libc::SHUT_WR).unwrap();
     assert_eq!(
         join_thread(thread),
-        [sys::Told {
+        [sys::Event {
             data: 1,
             events: RDHUP
         }]
@@ -398,7 +399,7 @@ fn corner_10_send_after_peer_closed(family: Family) {
     let (client, server) = pair(family);
     sys::close(server).unwrap();
     expect_end(client);
-    // The first is taken; the answer to it is a reset.
+    // The first send is taken. The answer to it is a reset.
     assert_eq!(sys::send(client, b"x", libc::MSG_NOSIGNAL), Ok(1));
     await_events(client, libc::POLLERR);
     assert_eq!(
@@ -487,7 +488,7 @@ fn corner_10_sigpipe_not_with_nosignal(family: Family) {
         Err(Errno(libc::EPIPE))
     );
     assert_eq!(signals(), 0);
-    // No signal either for the reading side, nor for a connection reset error.
+    // No signal for the reading side either, nor for a connection reset error.
     let (client, server) = pair(family);
     close_with_reset(server);
     await_events(client, libc::POLLERR);

@@ -1,4 +1,4 @@
-//! Corner 11: SO_LINGER, and what was sent arrives although the sender exits or is killed.
+//! Corner 11: SO_LINGER, and delivery of sent bytes although the sender exits or is killed.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ fn corner_11_linger_zero_at_exit_resets(family: Family) {
     );
 }
 
-/// Fills a connection, and closes its full end in a thread; how long that took.
+/// Fills a connection, and closes its full end in a thread. The thread returns how long that took.
 fn close_full(full: Descriptor) -> (std::thread::JoinHandle<Duration>, libc::pid_t) {
     start_thread(move || {
         let start = Instant::now();
@@ -102,7 +102,7 @@ fn corner_11_linger_positive_waits_for_the_reader(family: Family) {
     assert!(!thread.is_finished(), "close waits while data is unsent");
     let bytes = receive_to_end(client);
     assert_eq!((bytes.len(), pattern_mismatch(0, &bytes)), (filled, None));
-    // Which a FIN in answer to its own is not part of: the reader's end stays open.
+    // A FIN in answer to its own is not part of that: the reader's end stays open.
     let elapsed = join_thread(thread);
     assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
 }
@@ -116,7 +116,7 @@ fn corner_11_linger_positive_gives_up_in_time(family: Family) {
     let elapsed = join_thread(thread);
     assert!(elapsed >= Duration::from_millis(900), "{elapsed:?}");
     assert!(elapsed < Duration::from_secs(6), "{elapsed:?}");
-    // It goes on in the background.
+    // The delivery goes on in the background.
     let bytes = receive_to_end(client);
     assert_eq!((bytes.len(), pattern_mismatch(0, &bytes)), (filled, None));
 }
@@ -158,7 +158,7 @@ fn corner_11_linger_off_returns_at_once(family: Family) {
 fn corner_11_exit_delivers_small(family: Family) {
     let (child, client, _) = forked_server(family, |connection| {
         send_all(connection, b"last words");
-        // No close: the exit does it.
+        // No close: the exit closes the socket.
     });
     child.join();
     assert_eq!(receive_to_end(client), b"last words");
@@ -195,7 +195,7 @@ fn corner_11_exit_without_close_delivers_several_connections(family: Family) {
     }
 }
 
-/// A forked server that runs a body, says so, and then sleeps to be killed.
+/// A forked server that runs a body, reports its result, and then sleeps until it is killed.
 fn victim(family: Family, body: impl FnOnce(Descriptor) -> usize) -> (Child, Descriptor, usize) {
     let ready = Baton::new();
     let (child, client, _) = forked_server(family, |connection| {
@@ -291,7 +291,7 @@ fn corner_11_kill_while_peer_sleeps_in_epoll(family: Family) {
     child.kill();
     assert_eq!(
         join_thread(thread),
-        [sys::Told {
+        [sys::Event {
             data: 1,
             events: sys::IN | sys::RDHUP
         }]
@@ -383,7 +383,7 @@ fn corner_11_close_thousand_connections_in_turn(family: Family) {
     let mut before = 0;
     for index in 0..1000_usize {
         if index == 50 {
-            // What is opened once and kept for later is open by now.
+            // Descriptors that are opened once and kept for later use are open by now.
             before = count_descriptors();
         }
         let client = connect_to(address);

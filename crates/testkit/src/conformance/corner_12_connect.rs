@@ -64,10 +64,10 @@ fn corner_12_nonblocking_connect_epoll_edge(family: Family) {
     let set = sys::epoll_create().unwrap();
     let events = sys::IN | sys::OUT | sys::RDHUP | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 4).unwrap();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 4,
             events: sys::OUT
         }]
@@ -75,10 +75,10 @@ fn corner_12_nonblocking_connect_epoll_edge(family: Family) {
     assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
     let server = sys::accept(listening).unwrap();
     send_all(server, b"x");
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 4,
             events: sys::IN | sys::OUT
         }]
@@ -102,7 +102,7 @@ fn corner_12_nonblocking_connect_called_again(family: Family) {
     let (listening, address) = listener(family);
     let client = start_connect(family, address);
     await_events(client, libc::POLLOUT);
-    // The first call after it is established says so, the next that it is.
+    // The first call after the connection is established returns success, the next one EISCONN.
     assert_eq!(sys::connect(client, address), Ok(()));
     assert_eq!(sys::connect(client, address), Err(Errno(libc::EISCONN)));
     expect_alive(client, sys::accept(listening).unwrap());
@@ -110,9 +110,9 @@ fn corner_12_nonblocking_connect_called_again(family: Family) {
 
 fn corner_12_nonblocking_connect_refused(family: Family) {
     let client = start_connect(family, unused_address(family));
-    let told = await_events(client, libc::POLLIN | libc::POLLOUT);
+    let events = await_events(client, libc::POLLIN | libc::POLLOUT);
     let expected = libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP;
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
     assert_eq!(socket_error(client), Errno(libc::ECONNREFUSED));
     assert_eq!(socket_error(client), Errno(0), "cleared by reading it");
     assert_eq!(sys::getpeername(client), Err(Errno(libc::ENOTCONN)));
@@ -123,11 +123,11 @@ fn corner_12_nonblocking_connect_refused_epoll(family: Family) {
     let set = sys::epoll_create().unwrap();
     let events = sys::OUT | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 1).unwrap();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     let expected = sys::OUT | sys::ERR | sys::HUP;
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 1,
             events: expected
         }]
@@ -183,29 +183,29 @@ fn corner_12_epoll_added_before_connect(family: Family) {
     let set = sys::epoll_create().unwrap();
     let events = sys::IN | sys::OUT | sys::RDHUP | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 3).unwrap();
-    let told = sys::epoll_wait(set, 4, 0).unwrap();
+    let reported = sys::epoll_wait(set, 4, 0).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 3,
             events: sys::OUT | sys::HUP
         }]
     );
     assert_eq!(sys::connect(client, address), Err(Errno(libc::EINPROGRESS)));
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 3,
             events: sys::OUT
         }]
     );
     let server = sys::accept(listening).unwrap();
     send_all(server, b"x");
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
     assert_eq!(
-        told,
-        [sys::Told {
+        reported,
+        [sys::Event {
             data: 3,
             events: sys::IN | sys::OUT
         }]
@@ -321,7 +321,7 @@ fn corner_12_names_agree_at_both_ends(family: Family) {
     assert_eq!(sys::getpeername(server), sys::getsockname(client));
     assert_eq!(sys::getsockname(client).unwrap().ip(), address.ip());
     assert_eq!(sys::getpeername(listening), Err(Errno(libc::ENOTCONN)));
-    // They stay while the connection ends.
+    // The names stay while the connection ends.
     let name = sys::getsockname(client).unwrap();
     sys::shutdown(client, libc::SHUT_WR).unwrap();
     expect_end(server);
@@ -370,7 +370,7 @@ fn corner_12_connect_to_any_address(family: Family) {
 
 fn corner_12_backlog_counts_what_waits(family: Family) {
     let (listening, address) = listener_with(family, 1);
-    // What was accepted waits no longer, whoever has closed his end of it.
+    // An accepted connection no longer counts against the backlog, whichever end was closed.
     let clients: Vec<_> = (0..8)
         .map(|round| {
             let client = connect_to(address);
@@ -395,7 +395,7 @@ fn corner_12_backlog_full_waits(family: Family) {
             .filter(|client| poll_one(**client, libc::POLLOUT, 0) != 0)
             .count()
     };
-    // Linux takes one more than the backlog says.
+    // Linux takes one connection more than the backlog.
     eventually("two connect", || connected(&clients) >= 2);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(connected(&clients), 2, "the third waits, it is not refused");
@@ -491,7 +491,7 @@ fn corner_12_client_resets_before_accept(family: Family) {
     let (listening, address) = listener(family);
     let client = connect_to(address);
     close_with_reset(client);
-    // Linux hands it out nevertheless.
+    // Linux returns the connection from accept nevertheless.
     await_events(listening, libc::POLLIN);
     let server = sys::accept(listening).unwrap();
     await_events(server, libc::POLLERR);
@@ -509,7 +509,7 @@ fn corner_12_close_connecting_socket(family: Family) {
         let client = start_connect(family, address);
         sys::close(client).unwrap();
     }
-    // What was established before the close is handed out and ends; the next one works.
+    // Connections established before the close are returned from accept and end. The next one works.
     let mut accepted = 0;
     while poll_one(listening, libc::POLLIN, 100) != 0 {
         let server = sys::accept(listening).unwrap();

@@ -1,4 +1,4 @@
-//! Corner 12, while a connect is under way: a full backlog keeps it waiting, as a far host would.
+//! Corner 12, while a connect is in progress: a full backlog keeps it waiting, as a far host would.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ cases! {
     ];
 }
 
-/// A listener whose backlog is full: whoever connects waits until [`Full::drain`].
+/// A listener whose backlog is full: connects wait until [`Full::drain`].
 struct Full {
     listening: Descriptor,
     address: SocketAddr,
@@ -46,7 +46,7 @@ impl Full {
         }
     }
 
-    /// Makes room: TCP says its SYN again within a second or two.
+    /// Makes room. TCP sends its SYN again within a second or two.
     fn drain(&self) {
         sys::close(sys::accept(self.listening).unwrap()).unwrap();
         sys::close(self.filler).unwrap();
@@ -120,14 +120,14 @@ fn corner_12_connecting_epoll(family: Family) {
             continue;
         }
         full.drain();
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        let out = sys::Told {
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        let out = sys::Event {
             data: 7,
             events: sys::OUT,
         };
-        assert_eq!(told, [out]);
+        assert_eq!(reported, [out]);
         assert_eq!(sys::epoll_wait(set, 4, QUIET_MILLISECONDS), Ok(Vec::new()));
-        // The one that was closed may have been established first.
+        // The connection of the closed socket may have been established first.
         let server = full.accept();
         send_all(client, b"me");
         let mut bytes = [0; 2];
@@ -203,7 +203,7 @@ fn corner_12_connecting_eintr(family: Family) {
     let address = full.address;
     let (thread, task) = start_thread(move || sys::connect(client, address));
     assert_eq!(interrupt(thread, task), Err(Errno(libc::EINTR)));
-    // It goes on without the call, and can be waited for.
+    // The connect goes on without the call, and can be waited for.
     let (thread, task) = start_thread(move || sys::connect(client, address));
     await_asleep(task);
     assert!(!thread.is_finished());
@@ -238,12 +238,12 @@ fn corner_12_connecting_refused_late(family: Family) {
     let events = sys::IN | sys::OUT | sys::RDHUP | sys::ET;
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 1).unwrap();
     sys::close(full.listening).unwrap();
-    let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-    let expected = sys::Told {
+    let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+    let expected = sys::Event {
         data: 1,
         events: sys::IN | sys::OUT | sys::RDHUP | sys::ERR | sys::HUP,
     };
-    assert_eq!(told, [expected]);
+    assert_eq!(reported, [expected]);
     let all = libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP;
     assert_eq!(await_events(client, libc::POLLIN | libc::POLLOUT), all);
     assert_eq!(sys::getpeername(client), Err(Errno(libc::ENOTCONN)));
@@ -269,16 +269,16 @@ fn corner_12_connecting_refused_late_told_by_calls(family: Family) {
     assert_eq!(sys::send(clients[1], b"x", libc::MSG_NOSIGNAL), refused);
     let sent = sys::send(clients[1], b"x", libc::MSG_NOSIGNAL);
     assert_eq!(sent, Err(Errno(libc::EPIPE)));
-    // Told by connect, the socket can be connected anew.
-    let told = sys::connect(clients[2], full.address);
-    assert_eq!(told, Err(Errno(libc::ECONNREFUSED)));
+    // After connect has returned the error, the socket can be connected anew.
+    let answer = sys::connect(clients[2], full.address);
+    assert_eq!(answer, Err(Errno(libc::ECONNREFUSED)));
     let (listening, address) = listener(family);
     set_blocking(clients[2]);
     assert_eq!(sys::connect(clients[2], address), Ok(()));
     expect_alive(clients[2], sys::accept(listening).unwrap());
-    // Without an error that is left, it was aborted.
-    let told = sys::connect(clients[0], full.address);
-    assert_eq!(told, Err(Errno(libc::ECONNABORTED)));
+    // Without a pending error, the connect was aborted.
+    let result = sys::connect(clients[0], full.address);
+    assert_eq!(result, Err(Errno(libc::ECONNABORTED)));
 }
 
 fn corner_12_connecting_refused_late_blocking(family: Family) {
@@ -304,7 +304,7 @@ fn corner_12_connecting_closed(family: Family) {
     let client = full.start(family);
     full.drain();
     await_events(client, libc::POLLOUT);
-    // Those that were closed are not handed out, or have ended.
+    // Connections of closed sockets are not returned, or have ended.
     let server = loop {
         let server = full.accept();
         if sys::getpeername(server) == sys::getsockname(client) {
@@ -322,8 +322,8 @@ fn corner_12_connecting_shut(family: Family) {
     let full = Full::new(family);
     let client = full.start(family);
     assert_eq!(sys::shutdown(client, libc::SHUT_RDWR), Ok(()));
-    let told = sys::recv(client, &mut [0_u8; 4], 0);
-    assert_eq!(told, Err(Errno(libc::ECONNRESET)), "it was taken back");
+    let answer = sys::recv(client, &mut [0_u8; 4], 0);
+    assert_eq!(answer, Err(Errno(libc::ECONNRESET)), "it was taken back");
     let sent = sys::send(client, b"x", libc::MSG_NOSIGNAL);
     assert_eq!(sent, Err(Errno(libc::EPIPE)));
     sys::close(client).unwrap();

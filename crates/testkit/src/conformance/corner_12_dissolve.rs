@@ -1,4 +1,4 @@
-//! Corner 12, `connect` to nowhere (`AF_UNSPEC`): the connection goes, the socket stays and can be connected anew.
+//! Corner 12, `connect` to `AF_UNSPEC`: the connection ends, the socket stays and can be connected anew.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, HUP, IN, RDHUP};
@@ -33,13 +33,13 @@ const ALL: libc::c_short = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
 const NOT: Errno = Errno(libc::ENOTCONN);
 const RESET: Errno = Errno(libc::ECONNRESET);
 
-pub(crate) fn nowhere(socket: Descriptor) -> sys::Outcome<()> {
+pub(crate) fn connect_unspecified(socket: Descriptor) -> sys::Outcome<()> {
     sys::connect_raw(socket, &sys::RawAddress::empty())
 }
 
-/// Dissolves, and asks for the error that Linux leaves in some states.
+/// Dissolves the connection, and reads the error that Linux leaves in some states.
 fn dissolve(socket: Descriptor) {
-    assert_eq!(nowhere(socket), Ok(()));
+    assert_eq!(connect_unspecified(socket), Ok(()));
     let _ = socket_error(socket);
     assert_eq!(sys::getpeername(socket), Err(NOT));
     let received = sys::recv(socket, &mut [0_u8; 8], libc::MSG_DONTWAIT);
@@ -48,7 +48,7 @@ fn dissolve(socket: Descriptor) {
     assert_eq!(poll_one(socket, ALL, 0), hung);
 }
 
-/// Connects to a new listener and talks.
+/// Connects to a new listener and exchanges bytes.
 fn again(family: Family, socket: Descriptor) -> Descriptor {
     let (listening, address) = listener(family);
     assert_eq!(sys::connect(socket, address), Ok(()));
@@ -62,19 +62,19 @@ fn corner_12_dissolve_drops_what_came(family: Family) {
     let (client, server) = pair(family);
     send_and_wait(server, client, b"never read");
     let child = fork_child(|| {
-        assert_eq!(nowhere(client), Ok(()));
+        assert_eq!(connect_unspecified(client), Ok(()));
         let received = sys::recv(client, &mut [0_u8; 8], libc::MSG_DONTWAIT);
         assert_eq!(received, Err(RESET));
     });
     child.join();
 }
 
-/// Its number stays its own where the limit lies below it.
+/// The socket keeps its number where the limit lies below it.
 fn corner_12_dissolve_beyond_a_lower_limit(family: Family) {
     let (client, _server) = pair(family);
     let limit = sys::descriptor_limit().unwrap();
     sys::set_descriptor_limit(3).unwrap();
-    let dissolved = nowhere(client);
+    let dissolved = connect_unspecified(client);
     sys::set_descriptor_limit(limit.rlim_cur).unwrap();
     assert_eq!(dissolved, Ok(()));
     let _ = socket_error(client);
@@ -185,7 +185,7 @@ fn corner_12_dissolve_wakes_a_reader(family: Family) {
     let (client, _server) = pair(family);
     let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
     await_asleep(task);
-    assert_eq!(nowhere(client), Ok(()));
+    assert_eq!(connect_unspecified(client), Ok(()));
     assert_eq!(join_thread(thread), Err(Errno(libc::EPIPE)));
     let _ = socket_error(client);
     again(family, client);
@@ -197,12 +197,12 @@ fn corner_12_dissolve_in_an_event_loop(family: Family) {
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN | RDHUP, 7).unwrap();
     assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
     dissolve(client);
-    let told = |events| [sys::Told { data: 7, events }];
-    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), told(HUP));
+    let reported = |events| [sys::Event { data: 7, events }];
+    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), reported(HUP));
     let server = again(family, client);
     assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
     send_all(server, b"x");
-    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), told(IN));
+    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), reported(IN));
     sys::epoll_control(set, libc::EPOLL_CTL_DEL, client, 0, 0).unwrap();
     assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
 }
@@ -210,7 +210,7 @@ fn corner_12_dissolve_in_an_event_loop(family: Family) {
 fn corner_12_dissolve_of_a_listener(family: Family) {
     let (listening, address) = listener(family);
     let client = connect_to(address);
-    assert_eq!(nowhere(listening), Ok(()));
+    assert_eq!(connect_unspecified(listening), Ok(()));
     await_events(client, libc::POLLERR);
     assert_eq!(socket_error(client), RESET);
     let refused = sys::connect(tcp(family), address);
@@ -222,7 +222,7 @@ fn corner_12_dissolve_of_a_listener(family: Family) {
     expect_alive(client, server);
 }
 
-/// The port of a listener that has no more is its own only where the program has named it.
+/// A listener that was dissolved keeps its port only if the program has named the port.
 fn corner_12_dissolve_gives_the_port_of_a_listener_back(family: Family) {
     let free = tcp(family);
     sys::bind(free, family.loopback(0)).unwrap();
@@ -245,7 +245,7 @@ fn corner_12_dissolve_gives_the_port_of_a_listener_back(family: Family) {
         if shuts {
             sys::shutdown(listening, libc::SHUT_RDWR).unwrap();
         } else {
-            assert_eq!(nowhere(listening), Ok(()));
+            assert_eq!(connect_unspecified(listening), Ok(()));
         }
         let (other, address) = listener(family);
         sys::connect(listening, address).unwrap();
@@ -259,8 +259,8 @@ fn corner_12_dissolve_gives_the_port_of_a_listener_back(family: Family) {
 
 fn corner_12_dissolve_of_what_is_not_connected(family: Family) {
     let socket = tcp(family);
-    assert_eq!(nowhere(socket), Ok(()));
-    assert_eq!(nowhere(socket), Ok(()));
+    assert_eq!(connect_unspecified(socket), Ok(()));
+    assert_eq!(connect_unspecified(socket), Ok(()));
     let mut short = sys::RawAddress::empty();
     short.length = 2;
     assert_eq!(sys::connect_raw(socket, &short), Ok(()));
@@ -281,7 +281,7 @@ fn corner_12_dissolve_many_times(family: Family) {
         let server = sys::accept(listening).unwrap();
         send_all(client, b"x");
         expect_bytes(server, b"x");
-        assert_eq!(nowhere(client), Ok(()));
+        assert_eq!(connect_unspecified(client), Ok(()));
         let _ = socket_error(client);
         sys::close(server).unwrap();
     }
@@ -289,7 +289,7 @@ fn corner_12_dissolve_many_times(family: Family) {
 
 fn corner_12_dissolve_leaves_an_error(family: Family) {
     let (client, server) = pair(family);
-    assert_eq!(nowhere(client), Ok(()));
+    assert_eq!(connect_unspecified(client), Ok(()));
     let error = ALL | libc::POLLHUP | libc::POLLERR;
     assert_eq!(
         poll_one(client, ALL, 0),
@@ -298,32 +298,32 @@ fn corner_12_dissolve_leaves_an_error(family: Family) {
     assert_eq!(socket_error(client), RESET);
     assert_eq!(socket_error(client), Errno(0));
     await_events(server, libc::POLLERR);
-    // Where there is no connection any more, nothing is left.
-    assert_eq!(nowhere(server), Ok(()));
+    // Without a connection, no error is left.
+    assert_eq!(connect_unspecified(server), Ok(()));
     assert_eq!(socket_error(server), RESET);
-    assert_eq!(nowhere(server), Ok(()));
+    assert_eq!(connect_unspecified(server), Ok(()));
     assert_eq!(socket_error(server), Errno(0));
     let (client, _server) = pair(family);
     set_blocking(client);
-    assert_eq!(nowhere(client), Ok(()));
+    assert_eq!(connect_unspecified(client), Ok(()));
     let received = |flags| sys::recv(client, &mut [0_u8; 8], flags);
     assert_eq!(received(0), Err(RESET));
     assert_eq!(received(0), Err(NOT));
     again(family, client);
 }
 
-/// The address goes for both, the port is shown still.
-/// Of the connection nothing is left, not even its end, for whoever else has the socket.
+/// The address is removed for both processes, and the port is still shown. No state of the connection is left, not even
+/// its end, for other processes that have the socket.
 fn corner_12_dissolve_leaves_no_end_to_a_child(family: Family) {
-    for said in [false, true] {
+    for parent_reads_error in [false, true] {
         let (client, server) = pair(family);
         send_and_wait(server, client, b"never read");
         send_and_wait(client, server, b"unread");
-        let (mine, childs) = (Baton::new(), Baton::new());
+        let (parent_baton, child_baton) = (Baton::new(), Baton::new());
         let set = sys::epoll_create().unwrap();
         let child = fork_child(|| {
-            childs.take();
-            if !said {
+            child_baton.take();
+            if !parent_reads_error {
                 assert_eq!(socket_error(client), RESET);
             }
             assert_eq!(socket_error(client), Errno(0));
@@ -332,22 +332,22 @@ fn corner_12_dissolve_leaves_no_end_to_a_child(family: Family) {
             let hung = libc::POLLOUT | libc::POLLHUP;
             assert_eq!(poll_one(client, ALL, 0), hung);
             sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN | RDHUP, 7).unwrap();
-            let told = [sys::Told {
+            let reported = [sys::Event {
                 data: 7,
                 events: HUP,
             }];
-            assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), told);
+            assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap(), reported);
             let sent = sys::send(client, b"x", libc::MSG_NOSIGNAL);
             assert_eq!(sent, Err(Errno(libc::EPIPE)));
             assert_eq!(sys::shutdown(client, libc::SHUT_RD), Err(NOT));
-            mine.pass();
+            parent_baton.pass();
         });
-        assert_eq!(nowhere(client), Ok(()));
-        if said {
+        assert_eq!(connect_unspecified(client), Ok(()));
+        if parent_reads_error {
             assert_eq!(socket_error(client), RESET);
         }
-        childs.pass();
-        mine.take();
+        child_baton.pass();
+        parent_baton.take();
         child.join();
         assert_eq!(sys::recv(client, &mut [0_u8; 8], 0), Ok(0), "it was shut");
         assert_eq!(poll_one(client, ALL, 0), ALL | libc::POLLHUP);
@@ -364,21 +364,21 @@ fn corner_12_dissolve_of_what_a_child_has_too(family: Family) {
         sys::connect(client, address).unwrap();
         let server = sys::accept(listening).unwrap();
         let before = sys::getsockname(client).unwrap();
-        let (mine, childs) = (Baton::new(), Baton::new());
+        let (parent_baton, child_baton) = (Baton::new(), Baton::new());
         let expect = || {
             let after = sys::getsockname(client).unwrap();
             assert_eq!(after.port(), before.port());
             assert_eq!(after.ip().is_unspecified(), !named, "{after}");
         };
         let child = fork_child(|| {
-            childs.take();
+            child_baton.take();
             expect();
-            mine.pass();
+            parent_baton.pass();
         });
-        assert_eq!(nowhere(client), Ok(()));
+        assert_eq!(connect_unspecified(client), Ok(()));
         expect();
-        childs.pass();
-        mine.take();
+        child_baton.pass();
+        parent_baton.take();
         child.join();
         sys::close(client).unwrap();
         sys::close(server).unwrap();

@@ -1,4 +1,5 @@
-//! Corner 12, what is left with a socket whose connection has gone and that can be connected anew: its port, its address, an error.
+//! Corner 12, the state of a socket whose connection has ended and that can be connected anew: its port, its address,
+//! an error.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -27,7 +28,7 @@ cases! {
 const RESET: Errno = Errno(libc::ECONNRESET);
 const PIPE: Errno = Errno(libc::EPIPE);
 
-fn nowhere(socket: Descriptor) {
+fn connect_unspecified(socket: Descriptor) {
     let dissolved = sys::connect_raw(socket, &sys::RawAddress::empty());
     assert_eq!(dissolved, Ok(()));
 }
@@ -39,8 +40,8 @@ fn begun(socket: Descriptor, address: std::net::SocketAddr) {
     await_events(socket, libc::POLLOUT);
 }
 
-/// A connect that was begun and not asked about, whose connection the listener has reset: it was told now.
-fn reset_and_told(family: Family, socket: Descriptor) -> u16 {
+/// A connect in progress, whose connection the listener has reset. The error has been returned.
+fn reset_and_reported(family: Family, socket: Descriptor) -> u16 {
     let (listening, address) = listener(family);
     begun(socket, address);
     let port = sys::getsockname(socket).unwrap().port();
@@ -52,7 +53,7 @@ fn reset_and_told(family: Family, socket: Descriptor) -> u16 {
 
 fn corner_12_former_port_after_a_connect_that_was_reset(family: Family) {
     let client = tcp(family);
-    let port = reset_and_told(family, client);
+    let port = reset_and_reported(family, client);
     let named = sys::getsockname(client).unwrap();
     assert_eq!(named.port(), port);
     assert!(named.ip().is_unspecified(), "{named}");
@@ -61,16 +62,16 @@ fn corner_12_former_port_after_a_connect_that_was_reset(family: Family) {
 fn corner_12_former_port_after_a_connect_to_nowhere(family: Family) {
     let (client, _server) = pair(family);
     let port = sys::getsockname(client).unwrap().port();
-    nowhere(client);
+    connect_unspecified(client);
     let named = sys::getsockname(client).unwrap();
     assert_eq!(named.port(), port);
     assert!(named.ip().is_unspecified(), "{named}");
 }
 
-/// What it is bound or connected to next has another one.
+/// The next bind or connect gives the socket another port.
 fn corner_12_former_port_is_not_kept(family: Family) {
     let (client, _server) = pair(family);
-    nowhere(client);
+    connect_unspecified(client);
     let _ = socket_error(client);
     let free = tcp(family);
     sys::bind(free, family.loopback(0)).unwrap();
@@ -79,7 +80,7 @@ fn corner_12_former_port_is_not_kept(family: Family) {
     sys::bind(client, wanted).unwrap();
     assert_eq!(sys::getsockname(client), Ok(wanted));
     let again = tcp(family);
-    reset_and_told(family, again);
+    reset_and_reported(family, again);
     let (listening, address) = listener(family);
     set_blocking(again);
     sys::connect(again, address).unwrap();
@@ -87,11 +88,11 @@ fn corner_12_former_port_is_not_kept(family: Family) {
     assert_eq!(sys::getsockname(again), Ok(from));
 }
 
-/// A port that the kernel chose goes with the connection, an address stays.
+/// A port that the kernel chose is released with the connection, an address stays.
 fn corner_12_former_address_is_kept(family: Family) {
     let client = tcp(family);
     sys::bind(client, family.loopback(0)).unwrap();
-    let port = reset_and_told(family, client);
+    let port = reset_and_reported(family, client);
     let named = sys::getsockname(client).unwrap();
     assert_eq!((named.ip(), named.port()), (family.loopback(0).ip(), port));
     let (listening, address) = listener(family);
@@ -105,14 +106,14 @@ fn corner_12_former_address_of_the_listener_is_kept(family: Family) {
     let (listening, address) = listener(family);
     let _client = connect_to(address);
     let server = sys::accept(listening).unwrap();
-    nowhere(server);
+    connect_unspecified(server);
     assert_eq!(sys::getsockname(server), Ok(address));
 }
 
 fn corner_12_former_port_can_be_bound_beside(family: Family) {
     let client = tcp(family);
     sys::bind(client, family.loopback(0)).unwrap();
-    reset_and_told(family, client);
+    reset_and_reported(family, client);
     let (_listening, taken) = listener(family);
     let bound = sys::bind(client, taken);
     assert_eq!(bound, Err(Errno(libc::EADDRINUSE)));
@@ -125,7 +126,7 @@ fn corner_12_former_error_is_told(family: Family) {
     await_events(client, libc::POLLRDHUP);
     send_all(client, b"late");
     await_events(client, libc::POLLERR);
-    nowhere(client);
+    connect_unspecified(client);
     assert_eq!(sys::recv(client, &mut [0; 8], 0), Err(PIPE));
     let not = Err(Errno(libc::ENOTCONN));
     assert_eq!(sys::recv(client, &mut [0; 8], 0), not);
@@ -142,14 +143,14 @@ fn corner_12_former_error_is_told_once(family: Family) {
     await_events(client, libc::POLLERR);
     assert_eq!(sys::recv(client, &mut [0; 8], 0), Err(RESET));
     let child = fork_child(|| {
-        nowhere(client);
+        connect_unspecified(client);
         let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
         assert_ne!(received, Err(RESET));
     });
     child.join();
 }
 
-/// The connection ended before anybody was told that it is there.
+/// The connection ended before the program was notified that it is established.
 fn corner_12_former_error_of_a_connect_is_told_once(family: Family) {
     let (listening, address) = listener(family);
     let client = tcp(family);
@@ -173,13 +174,14 @@ fn corner_12_former_urgent_byte_is_gone(family: Family) {
     send_urgent(server, b"a!");
     await_events(client, libc::POLLPRI);
     let child = fork_child(|| {
-        nowhere(client);
+        connect_unspecified(client);
         expect_no_urgent(client);
     });
     child.join();
 }
 
-/// Whose bytes met who has shut both directions is told of the reset, and the other one finds it, too, whatever becomes of the first.
+/// A sender whose bytes meet a peer that has shut both directions is notified of the reset. The peer finds the reset,
+/// too, whatever becomes of the sender.
 fn corner_12_former_peer_is_reset_all_the_same(family: Family) {
     let (listening, address) = listener(family);
     let client = tcp(family);
@@ -193,7 +195,7 @@ fn corner_12_former_peer_is_reset_all_the_same(family: Family) {
     assert_eq!(sys::recv(server, &mut [0; 8], 0), Err(RESET));
 }
 
-/// Whom to signal is a matter of the file.
+/// The owner to signal belongs to the open file.
 fn corner_12_former_owner_is_kept(family: Family) {
     let own = sys::getpid();
     let own_as = |socket| {
@@ -206,7 +208,7 @@ fn corner_12_former_owner_is_kept(family: Family) {
     };
     let (client, _server) = pair(family);
     own_as(client);
-    nowhere(client);
+    connect_unspecified(client);
     expect(client);
     // A connect that fails.
     let (listening, address) = listener(family);
@@ -222,7 +224,7 @@ fn corner_12_former_owner_is_kept(family: Family) {
 const F_SETSIG: libc::c_int = 10;
 const F_GETSIG: libc::c_int = 11;
 
-/// A connection that is over has its address until a `bind` finds another one in use.
+/// A socket whose connection has ended keeps its address until a `bind` finds another address in use.
 fn corner_12_former_address_goes_with_a_bind_that_fails(family: Family) {
     let (listening, address) = listener(family);
     let client = connect_to(address);

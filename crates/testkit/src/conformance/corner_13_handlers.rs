@@ -33,15 +33,15 @@ extern "C" fn send_one(_: libc::c_int) {
 }
 
 fn corner_13_send_in_signal_handler(family: Family) {
-    // The handler sends on the very connection whose calls it interrupts.
+    // The handler sends on the same connection whose calls it interrupts.
     sys::handle_signal(libc::SIGUSR1, send_one, libc::SA_RESTART).unwrap();
     let (client, server) = pair(family);
-    // Or every small answer would wait for a delayed acknowledgement.
+    // Otherwise every small answer would wait for a delayed acknowledgement.
     set_int(client, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
     set_int(server, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
     HANDLER_SOCKET.store(client, Ordering::Relaxed);
     let (thread, task) = start_thread(move || {
-        // However fast it is, a signal shall come in between.
+        // A signal must arrive in between, however fast the loop is.
         let mut round = 0;
         while round < 3000 || HANDLER_SENT.load(Ordering::Relaxed) == 0 {
             send_all(client, b"n");
@@ -173,7 +173,7 @@ extern "C" fn write_self_pipe(_: libc::c_int) {
 }
 
 fn corner_13_handler_wakes_poll_by_socket(family: Family) {
-    // The event loop's classic: a handler writes to a socket pair of our own that the loop polls.
+    // A common event-loop pattern: a handler writes to a socket pair that the loop of the same process polls.
     let (wake_reader, wake_writer) = pair(family);
     SELF_PIPE.store(wake_writer, Ordering::Relaxed);
     sys::handle_signal(libc::SIGUSR1, write_self_pipe, libc::SA_RESTART).unwrap();

@@ -73,7 +73,7 @@ fn corner_13_send_restarts(family: Family) {
 }
 
 fn corner_13_send_partial_when_interrupted(family: Family) {
-    // What was taken before the signal counts: a part, not EINTR.
+    // Bytes taken before the signal count: the call returns a part, not EINTR.
     interrupting();
     let (client, server) = small_pair(family);
     let total = 8 * 1024 * 1024;
@@ -127,7 +127,7 @@ fn corner_13_poll_select_epoll_never_restart(family: Family) {
     expect_alive(client, server);
 }
 
-/// The calls a thread can be cancelled in, as plain frames that own nothing.
+/// Calls in which a thread can be cancelled, as plain frames that own nothing.
 mod cancelled {
     use std::ffi::c_void;
 
@@ -168,7 +168,7 @@ mod cancelled {
     }
 }
 
-/// Starts a thread in the call, cancels it there, and sees that it ended by that.
+/// Starts a thread in the call, cancels it there, and checks that the thread ended by that.
 fn cancel_in(
     body: extern "C" fn(*mut std::ffi::c_void) -> *mut std::ffi::c_void,
     descriptor: Descriptor,

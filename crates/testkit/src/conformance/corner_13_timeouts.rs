@@ -32,9 +32,9 @@ pub fn set_timeout(socket: Descriptor, option: libc::c_int, milliseconds: i64) {
     sys::set_option(socket, libc::SOL_SOCKET, option, timeout).expect("a time-out");
 }
 
-/// How long a call took, which must be about so many milliseconds.
+/// Measures a call, which must take about `milliseconds`.
 #[track_caller]
-fn lasts<T>(milliseconds: u64, call: impl FnOnce() -> T) -> T {
+fn expect_duration<T>(milliseconds: u64, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let answer = call();
     let elapsed = start.elapsed();
@@ -52,14 +52,14 @@ fn lasts<T>(milliseconds: u64, call: impl FnOnce() -> T) -> T {
 fn corner_13_recv_timeout(family: Family) {
     let (client, server) = pair(family);
     set_timeout(client, libc::SO_RCVTIMEO, 100);
-    let answer = lasts(100, || sys::recv(client, &mut [0_u8; 4], 0));
+    let answer = expect_duration(100, || sys::recv(client, &mut [0_u8; 4], 0));
     assert_eq!(answer, Err(Errno(libc::EAGAIN)));
-    let answer = lasts(100, || sys::read(client, &mut [0_u8; 4]));
+    let answer = expect_duration(100, || sys::read(client, &mut [0_u8; 4]));
     assert_eq!(answer, Err(Errno(libc::EAGAIN)));
     expect_alive(client, server);
     let timeout: libc::timeval = sys::option(client, libc::SOL_SOCKET, libc::SO_RCVTIMEO).unwrap();
     assert_eq!((timeout.tv_sec, timeout.tv_usec), (0, 100_000));
-    // Zero is for ever.
+    // Zero is no time-out.
     set_timeout(client, libc::SO_RCVTIMEO, 0);
     let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 4], 0));
     await_asleep(task);
@@ -102,7 +102,7 @@ fn corner_13_recv_timeout_partial_waitall(family: Family) {
     send_all(server, b"abc");
     await_events(client, libc::POLLIN);
     let mut bytes = [0_u8; 10];
-    let answer = lasts(100, || sys::recv(client, &mut bytes, libc::MSG_WAITALL));
+    let answer = expect_duration(100, || sys::recv(client, &mut bytes, libc::MSG_WAITALL));
     assert_eq!((answer, &bytes[..3]), (Ok(3), &b"abc"[..]));
 }
 
@@ -131,14 +131,14 @@ fn corner_13_accept_timeout(family: Family) {
     let (listening, address) = listener(family);
     set_timeout(listening, libc::SO_RCVTIMEO, 100);
     assert_eq!(
-        lasts(100, || sys::accept(listening)),
+        expect_duration(100, || sys::accept(listening)),
         Err(Errno(libc::EAGAIN))
     );
     let client = connect_to(address);
     let server = sys::accept(listening).unwrap();
     expect_alive(client, server);
-    // The accepted one inherits it.
-    let answer = lasts(100, || sys::recv(server, &mut [0_u8; 4], 0));
+    // The accepted socket inherits the time-out.
+    let answer = expect_duration(100, || sys::recv(server, &mut [0_u8; 4], 0));
     assert_eq!(answer, Err(Errno(libc::EAGAIN)));
 }
 
@@ -151,7 +151,7 @@ const SHORT: libc::timespec = libc::timespec {
     tv_nsec: 20_000_000,
 };
 
-/// Blocks SIGUSR1 and makes it pending; the answer is a mask that lets it through.
+/// Blocks SIGUSR1 and makes it pending. Returns a mask that lets it through.
 fn pending_signal() -> libc::sigset_t {
     interrupting();
     sys::block_signals(&[libc::SIGUSR1]);
@@ -212,11 +212,17 @@ fn corner_13_poll_timeout_is_kept(family: Family) {
     let (client, _server) = pair(family);
     let set = sys::epoll_create().unwrap();
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, sys::IN, 0).unwrap();
-    assert_eq!(lasts(60, || poll_one(client, libc::POLLIN, 60)), 0);
-    assert_eq!(lasts(60, || sys::epoll_wait(set, 4, 60)), Ok(Vec::new()));
+    assert_eq!(
+        expect_duration(60, || poll_one(client, libc::POLLIN, 60)),
+        0
+    );
+    assert_eq!(
+        expect_duration(60, || sys::epoll_wait(set, 4, 60)),
+        Ok(Vec::new())
+    );
     let mut read = sys::Set::of(&[client]);
     assert_eq!(
-        lasts(60, || sys::select(client, Some(&mut read), None, None, 60)),
+        expect_duration(60, || sys::select(client, Some(&mut read), None, None, 60)),
         Ok(0)
     );
     assert!(!read.has(client));

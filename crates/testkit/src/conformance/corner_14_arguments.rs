@@ -1,4 +1,4 @@
-//! Corner 14, names, lengths and control data that are wrong: what is said, and what was moved.
+//! Corner 14, names, lengths and control data that are wrong: the returned error, and how many bytes were moved.
 
 use std::ptr::{null, null_mut};
 
@@ -30,7 +30,7 @@ const NEGATIVE: socklen_t = socklen_t::MAX;
 const FAULT: Errno = Errno(libc::EFAULT);
 const INVALID: Errno = Errno(libc::EINVAL);
 
-fn said<T: Into<i64>>(result: T) -> Result<i64, Errno> {
+fn result_of<T: Into<i64>>(result: T) -> Result<i64, Errno> {
     let result = result.into();
     if result < 0 {
         return Err(sys::last_errno());
@@ -38,7 +38,7 @@ fn said<T: Into<i64>>(result: T) -> Result<i64, Errno> {
     Ok(result)
 }
 
-/// Room for any name, which names nobody.
+/// A buffer for any name, which holds no address.
 fn room() -> [u64; 32] {
     [0; 32]
 }
@@ -56,15 +56,15 @@ fn corner_14_arguments_receive_with_a_bad_name(family: Family) {
     let (client, server) = pair(family);
     let (mut bytes, mut name) = ([0_u8; 3], room());
     let from = |name: *mut u64, length: *mut socklen_t, bytes: &mut [u8; 3]| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe {
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe {
             libc::recvfrom(client, bytes.as_mut_ptr().cast(), 3, 0, name.cast(), length) as i64
         })
     };
     let mut length = NEGATIVE;
     send_and_wait(server, client, b"abcdef");
     let got = from(name.as_mut_ptr(), &raw mut length, &mut bytes);
-    // The bytes are gone.
+    // The bytes are lost.
     assert_eq!((got, length), (Err(INVALID), NEGATIVE));
     let bad: *mut socklen_t = forbidden().cast();
     assert_eq!(from(name.as_mut_ptr(), bad, &mut bytes), Err(FAULT));
@@ -74,13 +74,13 @@ fn corner_14_arguments_receive_with_a_bad_name(family: Family) {
     let got = from(forbidden().cast(), &raw mut length, &mut bytes);
     assert_eq!((got, length), (Ok(3), 0));
     assert_eq!(from(null_mut(), bad, &mut bytes), Ok(3));
-    // A message says it before anything is taken.
+    // A message returns the error before any byte is taken.
     send_and_wait(server, client, b"abc");
     let mut buffer = sys::entry_mut(&mut bytes);
     for place in [name.as_mut_ptr().cast(), forbidden().cast()] {
         let mut message = message(place, NEGATIVE, &mut buffer);
-        // SAFETY: the kernel says what is bad.
-        let got = said(unsafe { libc::recvmsg(client, &raw mut message, 0) } as i64);
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        let got = result_of(unsafe { libc::recvmsg(client, &raw mut message, 0) } as i64);
         assert_eq!((got, message.msg_namelen), (Err(INVALID), NEGATIVE));
     }
     expect_bytes(client, b"abc");
@@ -101,8 +101,8 @@ fn corner_14_arguments_receive_leaves_names_alone(family: Family) {
         let mut message = message(name.cast(), before, &mut buffer);
         message.msg_control = bad.cast();
         message.msg_controllen = 64;
-        // SAFETY: the kernel says what is bad.
-        let got = said(unsafe { libc::recvmsg(client, &raw mut message, 0) } as i64);
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        let got = result_of(unsafe { libc::recvmsg(client, &raw mut message, 0) } as i64);
         assert_eq!((got, message.msg_namelen), (Ok(3), after));
         assert_eq!(message.msg_controllen, 0);
     }
@@ -115,8 +115,8 @@ fn corner_14_arguments_send_to_a_bad_name(family: Family) {
     let (good, bad): (*mut c_void, *mut c_void) = (name.as_mut_ptr().cast(), forbidden().cast());
     let minus_one = std::ptr::without_provenance_mut(usize::MAX);
     let to = |name: *mut c_void, length| {
-        // SAFETY: the kernel says what is bad.
-        said(
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(
             unsafe { libc::sendto(client, c"abc".as_ptr().cast(), 3, 0, name.cast(), length) }
                 as i64,
         )
@@ -126,7 +126,7 @@ fn corner_14_arguments_send_to_a_bad_name(family: Family) {
     let mut tell = |name, length| {
         let message = message(name, length, &mut buffer);
         // SAFETY: as above.
-        said(unsafe { libc::sendmsg(client, &raw const message, 0) } as i64)
+        result_of(unsafe { libc::sendmsg(client, &raw const message, 0) } as i64)
     };
     for (name, length, error) in [
         (good, NEGATIVE, INVALID),
@@ -161,8 +161,8 @@ fn corner_14_arguments_send_with_bad_control_data(family: Family) {
         let mut message = message(null_mut(), 0, &mut buffer);
         message.msg_control = control;
         message.msg_controllen = length;
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::sendmsg(client, &raw const message, 0) } as i64)
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::sendmsg(client, &raw const message, 0) } as i64)
     };
     let bad = forbidden().cast();
     assert_eq!(tell(null_mut(), 16), Err(FAULT));
@@ -197,23 +197,23 @@ fn corner_14_arguments_send_with_bad_control_data(family: Family) {
 fn corner_14_arguments_connect_and_bind_to_a_bad_name(family: Family) {
     let (client, server) = pair(family);
     let (listening, address) = listener(family);
-    // Its port is taken by connections, too, which is looked at last.
+    // Its port is taken by connections, too, which are checked last.
     let _connected = (connect_to(address), sys::accept(listening).unwrap());
     let mut name = room();
     let mut length = 128;
     let at = &raw mut length;
     // SAFETY: longer than any name.
-    let named = said(unsafe { libc::getsockname(listening, name.as_mut_ptr().cast(), at) });
+    let named = result_of(unsafe { libc::getsockname(listening, name.as_mut_ptr().cast(), at) });
     assert_eq!(named, Ok(0));
     let good: *const sockaddr = name.as_ptr().cast();
     let bad: *const sockaddr = forbidden().cast();
     let minus_one = std::ptr::without_provenance(usize::MAX);
     let both = |socket: Descriptor, name, length, error| {
-        // SAFETY: the kernel says what is bad.
-        let connected = said(unsafe { libc::connect(socket, name, length) });
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        let connected = result_of(unsafe { libc::connect(socket, name, length) });
         assert_eq!(connected, Err(error), "connect {socket} {name:?} {length}");
         // SAFETY: as above.
-        let bound = said(unsafe { libc::bind(socket, name, length) });
+        let bound = result_of(unsafe { libc::bind(socket, name, length) });
         assert_eq!(bound, Err(error), "bind {socket} {name:?} {length}");
     };
     let fresh = tcp(family);
@@ -228,7 +228,7 @@ fn corner_14_arguments_connect_and_bind_to_a_bad_name(family: Family) {
         }
     }
     // SAFETY: a good name in more room than it needs.
-    assert_eq!(said(unsafe { libc::connect(fresh, good, 128) }), Ok(0));
+    assert_eq!(result_of(unsafe { libc::connect(fresh, good, 128) }), Ok(0));
     expect_alive(client, server);
 }
 
@@ -250,15 +250,15 @@ fn corner_14_arguments_names_nowhere(family: Family) {
             (name.as_mut_ptr(), NEGATIVE, Err(INVALID)),
         ] {
             let mut length = before;
-            // SAFETY: the kernel says what is bad.
-            let got = said(unsafe { ask(client, place.cast(), &raw mut length) });
+            // SAFETY: the kernel checks the pointers and refuses bad ones.
+            let got = result_of(unsafe { ask(client, place.cast(), &raw mut length) });
             assert_eq!(got, expected, "length {before}");
             if got.is_ok() {
                 assert_eq!(length, whole);
             }
         }
         // SAFETY: as above.
-        let got = said(unsafe { ask(client, name.as_mut_ptr().cast(), null_mut()) });
+        let got = result_of(unsafe { ask(client, name.as_mut_ptr().cast(), null_mut()) });
         assert_eq!(got, Err(FAULT));
     }
 }
@@ -274,8 +274,8 @@ fn corner_14_arguments_options_nowhere(family: Family) {
         (libc::IPPROTO_TCP, libc::TCP_INFO),
     ] {
         let set = |value: *const c_void, length| {
-            // SAFETY: the kernel says what is bad.
-            said(unsafe { libc::setsockopt(client, level, name, value, length) })
+            // SAFETY: the kernel checks the pointers and refuses bad ones.
+            result_of(unsafe { libc::setsockopt(client, level, name, value, length) })
         };
         for (place, before, expected, after) in [
             (null_mut(), 0, Ok(0), 0),
@@ -287,13 +287,13 @@ fn corner_14_arguments_options_nowhere(family: Family) {
             let mut length = before;
             let at = &raw mut length;
             // SAFETY: as above.
-            let got = said(unsafe { libc::getsockopt(client, level, name, place.cast(), at) });
+            let got = result_of(unsafe { libc::getsockopt(client, level, name, place.cast(), at) });
             assert_eq!((got, length), (expected, after), "{level} {name} {before}");
         }
         // SAFETY: as above.
         let got =
             unsafe { libc::getsockopt(client, level, name, value.as_mut_ptr().cast(), null_mut()) };
-        assert_eq!(said(got), Err(FAULT));
+        assert_eq!(result_of(got), Err(FAULT));
         if name != libc::SO_ERROR && name != libc::TCP_INFO {
             assert_eq!(set(null(), NEGATIVE), Err(INVALID), "{level} {name}");
             assert_eq!(set(null(), 0), Err(INVALID), "{level} {name}");
@@ -313,8 +313,8 @@ fn corner_14_arguments_receive_many_with_a_bad_time(family: Family) {
         msg_len: 0,
     });
     let mut receive = |time: *mut libc::timespec| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::recvmmsg(client, messages.as_mut_ptr(), 2, 0, time) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::recvmmsg(client, messages.as_mut_ptr(), 2, 0, time) })
     };
     send_and_wait(server, client, b"abcdef");
     assert_eq!(receive(forbidden().cast()), Err(FAULT));
@@ -322,7 +322,7 @@ fn corner_14_arguments_receive_many_with_a_bad_time(family: Family) {
         let mut time = libc::timespec { tv_sec, tv_nsec };
         assert_eq!(receive(&raw mut time), Err(INVALID));
     }
-    // It looks at the time after each message.
+    // The call checks the time after each message.
     let mut none = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -339,7 +339,7 @@ fn corner_14_arguments_receive_many_with_a_bad_time(family: Family) {
     expect_alive(client, server);
 }
 
-/// The kernel reads no value of an option of IPv6 as 0, and of others as a fault.
+/// The kernel reads a missing value of an option of IPv6 as 0, and of others as a fault.
 fn corner_14_no_value_is_zero_to_ipv6(family: Family) {
     let (level, name, outcome) = match family {
         Family::V4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, -1),
@@ -349,10 +349,10 @@ fn corner_14_no_value_is_zero_to_ipv6(family: Family) {
     for socket in [tcp(family), client] {
         let usual = sys::option_int(socket, level, name).unwrap();
         assert_eq!(usual, 1);
-        // SAFETY: the kernel says what it is to read nothing.
-        let said = unsafe { libc::setsockopt(socket, level, name, std::ptr::null(), 4) };
-        assert_eq!(said, outcome);
-        let left = if said == 0 { 0 } else { usual };
+        // SAFETY: the kernel checks the null pointer.
+        let result = unsafe { libc::setsockopt(socket, level, name, std::ptr::null(), 4) };
+        assert_eq!(result, outcome);
+        let left = if result == 0 { 0 } else { usual };
         assert_eq!(sys::option_int(socket, level, name), Ok(left));
     }
 }
@@ -367,15 +367,15 @@ fn corner_14_negative_room_is_large_to_ipv6(family: Family) {
     let mut length = socklen_t::MAX;
     let at = value.as_mut_ptr().cast();
     // SAFETY: room for more than the option has.
-    let said = unsafe { libc::getsockopt(client, level, name, at, &raw mut length) };
-    assert_eq!(said, outcome);
-    if said == 0 {
+    let result = unsafe { libc::getsockopt(client, level, name, at, &raw mut length) };
+    assert_eq!(result, outcome);
+    if result == 0 {
         let number = c_int::from_ne_bytes([value[0], value[1], value[2], value[3]]);
         assert_eq!((number, length), (libc::AF_INET6, 4));
     }
 }
 
-/// What connects as well looks at the name also where there is a connection.
+/// A send that also connects checks the name even where there is a connection.
 fn corner_14_arguments_send_that_connects_to_a_bad_name(family: Family) {
     let (client, _server) = pair(family);
     let name = [0_u8; 16];
@@ -384,7 +384,7 @@ fn corner_14_arguments_send_that_connects_to_a_bad_name(family: Family) {
         let (buffer, name) = (b"x".as_ptr().cast(), name.as_ptr().cast());
         // SAFETY: the buffer and the name are locals of that length.
         let sent = unsafe { libc::sendto(client, buffer, 1, flags, name, length) };
-        said(i64::try_from(sent).unwrap())
+        result_of(i64::try_from(sent).unwrap())
     };
     assert_eq!(send(0), Err(INVALID));
     assert_eq!(send(1), Err(INVALID));

@@ -1,4 +1,4 @@
-//! Corner 14, what a socket says beside the bytes: control data that options ask for, flags, counts, and names.
+//! Corner 14, data that a socket returns beside the bytes: control data that options ask for, flags, counts, and names.
 
 use libc::{c_int, c_ulong};
 use netchannel_testkit::support::*;
@@ -20,19 +20,19 @@ cases! {
 
 const NO_ROOM: c_int = libc::MSG_CTRUNC;
 
-/// Room for control data, aligned for a header.
+/// A buffer for control data, aligned for a header.
 type Room = [u64; 16];
 
 /// Level, kind and data.
-type Said = (c_int, c_int, Vec<u8>);
+type ControlMessage = (c_int, c_int, Vec<u8>);
 
-/// Receives up to `length` bytes with so much room for control data: how many, the flags, and what was said.
+/// Receives up to `length` bytes with a buffer for control data. Returns the size, the flags, and the control messages.
 fn receive(
     socket: Descriptor,
     length: usize,
     room: usize,
     flags: c_int,
-) -> (usize, c_int, Vec<Said>) {
+) -> (usize, c_int, Vec<ControlMessage>) {
     let mut bytes = vec![0_u8; length];
     let mut control: Room = [0; 16];
     let mut buffer = sys::entry_mut(&mut bytes);
@@ -43,7 +43,7 @@ fn receive(
     message.msg_controllen = room;
     // SAFETY: all of it is of this function.
     let size = unsafe { sys::recvmsg(socket, &mut message, flags) }.unwrap();
-    let mut said = Vec::new();
+    let mut control_messages = Vec::new();
     // SAFETY: the headers lie in the room, as far as the kernel has filled it.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
@@ -52,11 +52,11 @@ fn receive(
             let data = libc::CMSG_DATA(header).cast_const();
             let length = about.cmsg_len - libc::CMSG_LEN(0) as usize;
             let data = std::slice::from_raw_parts(data, length).to_vec();
-            said.push((about.cmsg_level, about.cmsg_type, data));
+            control_messages.push((about.cmsg_level, about.cmsg_type, data));
             header = libc::CMSG_NXTHDR(&raw const message, header);
         }
     }
-    (size, message.msg_flags, said)
+    (size, message.msg_flags, control_messages)
 }
 
 fn count(bytes: &[u8]) -> c_int {
@@ -71,16 +71,16 @@ fn corner_14_beside_times(family: Family) {
         let (client, server) = pair(family);
         set_int(client, libc::SOL_SOCKET, name, 1);
         assert_eq!(sys::option_int(client, libc::SOL_SOCKET, name), Ok(1));
-        // Linux begins to note times a moment after it was asked to.
-        let mut said = Vec::new();
+        // Linux begins to note times a moment after the option was set.
+        let mut control_messages = Vec::new();
         eventually("a time is told", || {
             send_and_wait(server, client, b"abcdef");
-            let (size, flags, told) = receive(client, 6, 100, 0);
+            let (size, flags, received) = receive(client, 6, 100, 0);
             assert_eq!((size, flags), (6, 0));
-            said = told;
-            said.len() == 1
+            control_messages = received;
+            control_messages.len() == 1
         });
-        let (level, kind, data) = &said[0];
+        let (level, kind, data) = &control_messages[0];
         assert_eq!((*level, *kind, data.len()), (libc::SOL_SOCKET, name, 16));
         let seconds = i64::from_ne_bytes(data[..8].try_into().unwrap());
         let fraction = i64::from_ne_bytes(data[8..].try_into().unwrap());
@@ -103,9 +103,9 @@ fn corner_14_beside_what_more_waits(family: Family) {
         Ok(1)
     );
     let more = |length, flags| {
-        let (size, told, said) = receive(client, length, 100, flags);
-        assert_eq!((told, said.len()), (0, 1));
-        let (level, kind, data) = &said[0];
+        let (size, message_flags, control_messages) = receive(client, length, 100, flags);
+        assert_eq!((message_flags, control_messages.len()), (0, 1));
+        let (level, kind, data) = &control_messages[0];
         assert_eq!((*level, *kind), (libc::IPPROTO_TCP, libc::TCP_CM_INQ));
         (size, count(data))
     };
@@ -131,19 +131,26 @@ fn corner_14_beside_without_room(family: Family) {
         receive(client, 1, 100, 0).2.len() == 2
     });
     send_and_wait(server, client, b"abcdef");
-    for (room, flags, said) in [
+    for (room, flags, expected) in [
         (0, NO_ROOM, 0),
         (8, NO_ROOM, 0),
         (32, NO_ROOM, 1),
         (52, 0, 2),
     ] {
-        let (size, told, kinds) = receive(client, 1, room, 0);
-        assert_eq!((size, told, kinds.len()), (1, flags, said), "{room}");
+        let (size, message_flags, kinds) = receive(client, 1, room, 0);
+        assert_eq!(
+            (size, message_flags, kinds.len()),
+            (1, flags, expected),
+            "{room}"
+        );
     }
-    // Cut in the middle of the time.
-    let (size, told, said) = receive(client, 1, 24, 0);
-    assert_eq!((size, told, said.len()), (1, NO_ROOM, 1));
-    assert_eq!(said[0].2.len(), 8);
+    // Cut in the middle of the timestamp.
+    let (size, message_flags, control_messages) = receive(client, 1, 24, 0);
+    assert_eq!(
+        (size, message_flags, control_messages.len()),
+        (1, NO_ROOM, 1)
+    );
+    assert_eq!(control_messages[0].2.len(), 8);
     expect_bytes(client, b"f");
 }
 
@@ -173,7 +180,7 @@ fn corner_14_beside_counts(family: Family) {
         let stamp = sys::ioctl_int(client, request, 0);
         assert_eq!(stamp, Err(Errno(libc::ENOENT)));
     }
-    // What finds no room at the peer is not.
+    // Bytes that find no room at the peer are not.
     let _ = fill(client);
     assert!(queued(client)[0] > 0);
 }
@@ -189,7 +196,7 @@ fn corner_14_beside_way_and_name(family: Family) {
         let raw = |length| {
             let mut room = [0_u8; 128];
             let mut size = length;
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: there is room for that many bytes.
             let got = unsafe {
                 libc::getsockopt(
                     socket,

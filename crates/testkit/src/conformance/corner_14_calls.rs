@@ -130,7 +130,7 @@ fn corner_14_waitall_ends_at_end_of_stream(family: Family) {
 }
 
 fn corner_14_waitall_large(family: Family) {
-    // More than any buffer between the two holds.
+    // More bytes than any buffers between the two ends hold.
     const TOTAL: usize = 16 * 1024 * 1024;
     let (client, server) = pair(family);
     let (thread, _) = start_thread(move || send_pattern(server, 0, TOTAL));
@@ -167,7 +167,7 @@ fn corner_14_dontwait(family: Family) {
         sys::recv(client, &mut bytes, flags),
         Err(Errno(libc::EAGAIN))
     );
-    // It is for the one call only.
+    // The flag holds for the one call only.
     let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
     await_asleep(task);
     send_all(server, b"x");
@@ -192,7 +192,7 @@ fn corner_14_dontwait_send(family: Family) {
 }
 
 fn corner_14_trunc_discards(family: Family) {
-    // For TCP, MSG_TRUNC throws away what it would have copied.
+    // For TCP, MSG_TRUNC discards the bytes that it would have copied.
     let (client, server) = pair(family);
     send_and_wait(server, client, b"abcdefghij");
     let mut bytes = [b'-'; 4];
@@ -253,13 +253,13 @@ fn corner_14_zero_length(family: Family) {
     assert_eq!(sys::read(client, &mut []), Ok(0));
     assert_eq!(sys::recv(client, &mut [], 0), Ok(0));
     expect_bytes(client, b"abc");
-    // Without data, recv waits even for nothing.
+    // Without data, recv waits even with an empty buffer.
     let answer = sys::recv(client, &mut [], libc::MSG_DONTWAIT);
     assert_eq!(answer, Err(Errno(libc::EAGAIN)));
     expect_alive(client, server);
 }
 
-/// Who waits with room for nothing waits once, whatever ends that.
+/// A receive with an empty buffer waits only once, whatever ends the wait.
 fn corner_14_zero_length_leaves_a_reset(family: Family) {
     let (listening, address) = listener(family);
     let waiting = connect_to(address);

@@ -70,7 +70,8 @@ fn corner_14_ended_recvmmsg_of_many(family: Family) {
     assert_eq!(sys::recvmmsg(client, &mut parts, 0), Ok(vec![0; 2000]));
 }
 
-/// Who is killed says nothing; a look that does not wait finds the end all the same, also one that has room to tell.
+/// A killed peer sends no message. A look that does not wait finds the end all the same, also one that has room to
+/// report it.
 fn corner_14_ended_without_a_word(family: Family) {
     let (child, client, _) = forked_server(family, |connection| {
         expect_bytes(connection, b"x");
@@ -84,8 +85,8 @@ fn corner_14_ended_without_a_word(family: Family) {
     assert_eq!(sys::epoll_wait(set, 1, 0).unwrap()[0].events, sys::OUT);
     child.kill();
     std::thread::sleep(std::time::Duration::from_millis(50));
-    let told = sys::epoll_wait(set, 1, 0).unwrap();
-    assert_eq!(told[0].events, sys::IN | sys::OUT);
+    let reported = sys::epoll_wait(set, 1, 0).unwrap();
+    assert_eq!(reported[0].events, sys::IN | sys::OUT);
     assert!(sys::getpeername(client).is_ok());
 }
 
@@ -96,7 +97,7 @@ fn corner_14_ended_nothing_to_send(family: Family) {
     assert_eq!(sys::send(client, b"", QUIET), Err(PIPE));
     assert_eq!(sys::write(client, b""), Err(PIPE));
     assert_eq!(sys::send_vector(client, &[b""], QUIET), Err(PIPE));
-    // Of these the socket does not hear.
+    // The peer is not notified of these.
     assert_eq!(sys::writev(client, &[b"", b""]), Ok(0));
     assert_eq!(sys::pwritev2(client, &[b""], 0), Ok(0));
     assert_eq!(sys::sendfile(client, file_of(b""), None, 9), Ok(0));
@@ -111,7 +112,7 @@ fn corner_14_ended_bad_buffers_to_send(family: Family) {
         iov_len: 5,
     };
     let list = [bad, bad];
-    let told = |answer: isize| {
+    let errno_of = |answer: isize| {
         assert_eq!(answer, -1);
         sys::last_errno()
     };
@@ -119,14 +120,17 @@ fn corner_14_ended_bad_buffers_to_send(family: Family) {
         let mut message = sys::empty_message();
         message.msg_iov = list.as_ptr().cast_mut();
         message.msg_iovlen = 2;
-        // SAFETY: the kernel says that the buffers are bad.
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
         unsafe {
-            assert_eq!(told(libc::send(client, bad.iov_base, 5, 0)), expected);
-            assert_eq!(told(libc::writev(client, list.as_ptr(), 1)), expected);
-            assert_eq!(told(libc::writev(client, list.as_ptr(), 2)), expected);
-            assert_eq!(told(libc::sendmsg(client, &raw const message, 0)), expected);
+            assert_eq!(errno_of(libc::send(client, bad.iov_base, 5, 0)), expected);
+            assert_eq!(errno_of(libc::writev(client, list.as_ptr(), 1)), expected);
+            assert_eq!(errno_of(libc::writev(client, list.as_ptr(), 2)), expected);
+            assert_eq!(
+                errno_of(libc::sendmsg(client, &raw const message, 0)),
+                expected
+            );
             let list: *const libc::iovec = bad.iov_base.cast();
-            assert_eq!(told(libc::writev(client, list, 2)), FAULT);
+            assert_eq!(errno_of(libc::writev(client, list, 2)), FAULT);
         }
     };
     all(FAULT);
@@ -136,8 +140,8 @@ fn corner_14_ended_bad_buffers_to_send(family: Family) {
     // SAFETY: the kernel refuses the length before it looks at the buffer.
     unsafe {
         let place = byte.as_mut_ptr().cast();
-        assert_eq!(told(libc::read(client, place, usize::MAX)), FAULT);
-        assert_eq!(told(libc::write(client, place, usize::MAX)), FAULT);
+        assert_eq!(errno_of(libc::read(client, place, usize::MAX)), FAULT);
+        assert_eq!(errno_of(libc::write(client, place, usize::MAX)), FAULT);
     }
 }
 
@@ -187,7 +191,7 @@ fn corner_14_ended_bind_after_a_bind_to_any_port(family: Family) {
         close_with_reset(sys::accept(listening).unwrap());
         eventually("over", || sys::getpeername(client).is_err());
         let bound = sys::bind(client, family.loopback(0));
-        // A port that was named stays its own.
+        // A port that was named is kept.
         assert_eq!(bound, if named { Err(INVALID) } else { Ok(()) });
         assert_eq!(sys::bind(client, family.loopback(0)), Err(INVALID));
     }
@@ -208,16 +212,16 @@ fn corner_14_ended_shut_before_it_was_told(family: Family) {
     let fast = QUIET | libc::MSG_FASTOPEN;
     assert_eq!(sys::send(client, b"x", fast), Err(INVALID));
     assert_eq!(sys::connect(client, address), Err(INVALID));
-    // One whose connect was told is connected, whatever came of it.
+    // A socket whose connect was reported is connected, whatever came of the connection.
     let client = connect_to(address);
     close_with_reset(sys::accept(listening).unwrap());
     await_events(client, libc::POLLERR);
     assert_eq!(sys::send(client, b"x", QUIET), Err(RESET));
-    let told = sys::send(client, b"x", fast);
-    assert_eq!(told, Err(Errno(libc::EISCONN)));
+    let answer = sys::send(client, b"x", fast);
+    assert_eq!(answer, Err(Errno(libc::EISCONN)));
 }
 
-/// What a call that has received something could not tell any more, the next one tells.
+/// An error that a call with received bytes could not return is returned by the next call.
 fn corner_14_ended_recvmmsg_leaves_an_error(family: Family) {
     for reads in [false, true] {
         let (client, server) = pair(family);
@@ -236,12 +240,12 @@ fn corner_14_ended_recvmmsg_leaves_an_error(family: Family) {
             unsafe { libc::recvmmsg(client, messages.as_mut_ptr(), 2, 0, std::ptr::null_mut()) };
         assert_eq!(got, 1);
         assert_eq!(poll_one(client, 0, 0), libc::POLLERR);
-        let told = if reads {
+        let answer = if reads {
             sys::recv(client, &mut [0], libc::MSG_DONTWAIT)
         } else {
             sys::send(client, b"x", 0)
         };
-        assert_eq!(told, Err(Errno(libc::EMSGSIZE)));
+        assert_eq!(answer, Err(Errno(libc::EMSGSIZE)));
         expect_alive(client, server);
     }
 }
@@ -251,7 +255,7 @@ fn corner_14_ended_reset_after_shutdown_of_reading(family: Family) {
     let client = connect_to(address);
     sys::shutdown(client, libc::SHUT_RD).unwrap();
     assert_eq!(sys::recv(client, &mut [0], 0), Ok(0));
-    // It waits in the queue of a listener that is gone.
+    // The connection waits in the queue of a closed listener.
     sys::close(listening).unwrap();
     await_events(client, libc::POLLERR);
     assert_eq!(sys::recv(client, &mut [0], 0), Err(RESET));
@@ -269,7 +273,7 @@ fn corner_14_ended_bind_before_the_end(family: Family) {
     };
     let refused = match family {
         Family::V4 => libc::EAFNOSUPPORT,
-        // Too short for one.
+        // The length is too short for an address.
         Family::V6 => libc::EINVAL,
     };
     let bound = sys::bind(client, other.loopback(0));
@@ -304,14 +308,14 @@ fn corner_14_ended_connect_again(family: Family) {
     assert_eq!(socket_error(client), RESET);
     let aborted = Errno(libc::ECONNABORTED);
     assert_eq!(sys::connect(client, address), Err(aborted));
-    let (brief, there) = listener(family);
+    let (brief, brief_address) = listener(family);
     let client = tcp_nonblocking(family);
-    let begun = sys::connect(client, there);
+    let begun = sys::connect(client, brief_address);
     assert_eq!(begun, Err(Errno(libc::EINPROGRESS)));
     await_events(client, libc::POLLOUT);
     sys::close(brief).unwrap();
     await_events(client, libc::POLLERR);
-    assert_eq!(sys::connect(client, there), Err(RESET));
+    assert_eq!(sys::connect(client, brief_address), Err(RESET));
     let (client, _server) = over(family);
     let connected = sys::connect(client, address);
     assert_eq!(connected, Err(Errno(libc::EISCONN)));

@@ -19,7 +19,7 @@ cases! {
     ];
 }
 
-/// Memory that cannot be touched.
+/// Inaccessible memory.
 pub fn forbidden() -> *mut u8 {
     // SAFETY: an anonymous mapping of one page.
     let page = unsafe {
@@ -111,7 +111,7 @@ fn corner_14_fault_in_send(family: Family) {
     expect_alive(client, server);
 }
 
-/// The first bytes of a buffer can be read, the others cannot: none is sent.
+/// The first bytes of a buffer can be read, the others cannot: none are sent.
 fn corner_14_fault_in_send_of_what_begins_well(family: Family) {
     const PAGE: usize = 4096;
     let (client, server) = pair(family);

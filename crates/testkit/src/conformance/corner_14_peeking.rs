@@ -1,4 +1,4 @@
-//! Corner 14, receives that look first (`SO_PEEK_OFF`), that want a number of bytes (`SO_RCVLOWAT`), or none.
+//! Corner 14, receives that peek first (`SO_PEEK_OFF`), that want a number of bytes (`SO_RCVLOWAT`), or none.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn set_offset(socket: Descriptor, value: libc::c_int) {
     set_int(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, value);
 }
 
-/// What a receive of so many bytes gives, and the offset after it.
+/// The result of a receive, and the peek offset after it.
 fn received(socket: Descriptor, most: usize, flags: libc::c_int) -> (Vec<u8>, libc::c_int) {
     let mut bytes = vec![0_u8; most];
     let size = sys::recv(socket, &mut bytes, flags | NOW).unwrap();
@@ -99,7 +99,7 @@ fn corner_14_peeking_at_an_offset_is_inherited(family: Family) {
     assert_eq!(received(server, 9, PEEK), (b"bc".to_vec(), 3));
 }
 
-/// What a receive gives that a signal interrupts when it sleeps.
+/// The result of a receive that a signal interrupts while it sleeps.
 fn interrupted(
     socket: Descriptor,
     most: usize,
@@ -135,7 +135,7 @@ fn corner_14_low_water_and_an_interrupted_receive(family: Family) {
     send_and_wait(server, client, b"abc");
     assert_eq!(sys::recv(client, &mut [0_u8; 20], 0), Ok(3));
     assert_eq!(sys::recv(client, &mut [0_u8; 20], 0), Err(LATER));
-    // Who comes too late for the byte that follows would wait for ten.
+    // A receive that comes too late for the following byte would wait for ten.
     set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1);
     expect_alive(client, server);
 }

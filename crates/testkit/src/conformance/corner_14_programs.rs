@@ -24,11 +24,11 @@ type Strings = *const *const c_char;
 
 const FILE: &CStr = c"/bin/true";
 
-/// What begins a program: tells the errno.
-type Begin = unsafe fn(*const c_char, Strings, Strings) -> c_int;
+/// A function that starts a program. Returns the errno.
+type StartProgram = unsafe fn(*const c_char, Strings, Strings) -> c_int;
 
 unsafe fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-    // SAFETY: what the caller gives may be bad, which the kernel says.
+    // SAFETY: the arguments may be bad, which the kernel checks.
     unsafe { libc::execve(path, arguments, environment) };
     sys::last_errno().0
 }
@@ -39,7 +39,7 @@ unsafe fn by_number(path: *const c_char, arguments: Strings, environment: String
     sys::last_errno().0
 }
 
-unsafe fn beside(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+unsafe fn execveat(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     let folder = libc::AT_FDCWD;
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_execveat, folder, path, arguments, environment, 0) };
@@ -65,7 +65,7 @@ unsafe fn spawn(path: *const c_char, arguments: Strings, environment: Strings) -
     error
 }
 
-const CALLS: [Begin; 4] = [execve, by_number, beside, spawn];
+const CALLS: [StartProgram; 4] = [execve, by_number, execveat, spawn];
 
 fn expect_faults() {
     let bad: *const c_char = forbidden().cast();
@@ -107,7 +107,7 @@ fn corner_14_fault_in_programs(family: Family) {
     expect_alive(client, sys::accept(listening).unwrap());
 }
 
-/// With an environment that ends at the end of what can be read.
+/// With an environment that ends at the end of readable memory.
 fn corner_14_programs_begin_by_every_call(family: Family) {
     let (client, server) = pair(family);
     // SAFETY: the page in front of the forbidden ones is made anew, and filled from its end.

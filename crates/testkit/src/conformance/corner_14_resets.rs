@@ -1,4 +1,4 @@
-//! Corner 14: what a reset comes from, whom it is told to, and when.
+//! Corner 14: the causes of a reset, which end is notified of it, and when.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
@@ -157,7 +157,7 @@ fn corner_14_options_of_an_accepted_socket(family: Family) {
     }
 }
 
-/// What is set of a listener holds for connections that come after it.
+/// Options of a listener hold for connections that arrive later.
 fn corner_14_options_of_connections_that_wait(family: Family) {
     let (listening, address) = listener(family);
     let set = |times: i32| {
@@ -185,7 +185,7 @@ fn corner_14_options_of_connections_that_wait(family: Family) {
         let linger = sys::option::<[i32; 2]>(server, libc::SOL_SOCKET, libc::SO_LINGER);
         assert_eq!(linger, Ok([1, times]));
     };
-    // Over a new way, over one that is known, and where a child has the listener, too.
+    // Over a new link, over a known link, and where a child has the listener, too.
     for shared in [false, false, true, true] {
         let end = Baton::new();
         let child = shared.then(|| fork_child(|| end.take()));

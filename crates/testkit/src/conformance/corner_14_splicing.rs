@@ -1,4 +1,4 @@
-//! Corner 14, `sendfile` and `splice` with what they cannot move, or not now.
+//! Corner 14, `sendfile` and `splice` with files that they cannot move, or cannot move now.
 
 use std::time::{Duration, Instant};
 
@@ -114,7 +114,7 @@ fn corner_14_splicing_sendfile_lengths(family: Family) {
     expect_bytes(server, b"456456789");
     sys::shutdown(client, libc::SHUT_WR).unwrap();
     assert_eq!(sys::sendfile(client, file, None, 0), Ok(0));
-    // Of nothing it is not asked what it is.
+    // The type of the file is not checked for a length of zero.
     for (from, expected) in [
         (sys::epoll_create().unwrap(), Ok(0)),
         (open(c"/tmp", libc::O_RDONLY), Ok(0)),
@@ -210,10 +210,10 @@ fn corner_14_splicing_waits_for_the_socket(family: Family) {
     let now = libc::SPLICE_F_NONBLOCK;
     let long = |call: &dyn Fn() -> sys::Outcome<usize>| {
         let start = Instant::now();
-        let told = call();
-        (told, start.elapsed() > Duration::from_millis(80))
+        let answer = call();
+        (answer, start.elapsed() > Duration::from_millis(80))
     };
-    // The flag speaks of the pipe. A socket that blocks is waited for.
+    // The flag concerns the pipe. A blocking socket is waited for.
     assert_eq!(sys::splice(reader, client, 5, now), Err(LATER));
     let empty = || sys::splice(client, writer, 5, now);
     assert_eq!(long(&empty), (Err(LATER), true));
@@ -239,7 +239,7 @@ fn corner_14_splicing_leaves_what_can_not_go(family: Family) {
     let mut bytes = [0_u8; 5];
     assert_eq!(sys::read(reader, &mut bytes), Ok(5));
     assert_eq!(&bytes, b"piped");
-    // Nor does the socket lose what the pipe cannot take.
+    // The socket does not lose bytes that the pipe cannot take, either.
     send_and_wait(server, client, b"sent");
     sys::close(reader).unwrap();
     assert_eq!(sys::splice(client, writer, 4, 0), Err(broken));
@@ -305,7 +305,7 @@ fn corner_14_splicing_to_a_listener(family: Family) {
     assert_eq!(sys::sendfile(listening, file_of(b"file"), None, 4), broken);
 }
 
-/// Of a listener that the parent has made of a socket that both have.
+/// To a socket that both processes have, and on which the parent listens later.
 fn corner_14_splicing_to_a_listener_of_a_parent(family: Family) {
     let socket = tcp(family);
     sys::bind(socket, family.loopback(0)).unwrap();
@@ -339,7 +339,7 @@ fn corner_14_splicing_to_a_listener_of_a_parent(family: Family) {
     assert_eq!(sys::accept(socket), Err(LATER));
 }
 
-/// From each file what the kernel gives of it to any socket.
+/// From each file as many bytes as the kernel gives to any socket.
 fn corner_14_splicing_sendfile_from_the_system(family: Family) {
     let (client, server) = pair(family);
     let [near, _far] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();

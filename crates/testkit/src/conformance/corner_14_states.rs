@@ -56,7 +56,7 @@ fn corner_14_states_shutdown_says_that_it_is_connected(family: Family) {
     assert_eq!(sys::connect(client, address), Err(CONNECTED));
 }
 
-/// Shut before it was connected, it cannot send afterwards.
+/// A socket that was shut down before it was connected cannot send afterwards.
 fn expect_shut(family: Family, socket: Descriptor) {
     let (listening, address) = listener(family);
     for how in [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR] {
@@ -99,12 +99,12 @@ fn corner_14_states_addresses_from_one_port_twice(family: Family) {
     let refused = sys::connect(other, address);
     assert_eq!(refused, Err(Errno(libc::EADDRNOTAVAIL)));
     expect_alive(one, server);
-    // To another listener it is another connection.
+    // A connection to another listener is another connection.
     assert_eq!(sys::connect(other, elsewhere), Ok(()));
     assert_eq!(sys::getsockname(other), Ok(own));
 }
 
-/// The connection is another process'.
+/// The connection belongs to another process.
 fn corner_14_states_addresses_from_one_port_in_two_processes(family: Family) {
     let (listening, address) = listener(family);
     let (_another, elsewhere) = listener(family);
@@ -114,7 +114,7 @@ fn corner_14_states_addresses_from_one_port_in_two_processes(family: Family) {
         sys::bind(socket, to).unwrap();
         socket
     };
-    // Before any connection, so that each process is one of its own.
+    // Before any connection, so that the processes do not share one.
     let (tell, go, done) = (Baton::new(), Baton::new(), Baton::new());
     let child = fork_child(|| {
         let own = family.loopback(u16::try_from(tell.receive()).unwrap());
@@ -126,7 +126,7 @@ fn corner_14_states_addresses_from_one_port_in_two_processes(family: Family) {
         let third = bound(own);
         done.pass();
         go.take();
-        // It was reset, which leaves nothing behind.
+        // The connection was reset, which leaves no state.
         assert_eq!(sys::connect(third, address), Ok(()));
     });
     let one = bound(family.loopback(0));

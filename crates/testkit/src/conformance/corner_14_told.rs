@@ -1,4 +1,4 @@
-//! Corner 14, what options and calls about sets of descriptors tell, and which of several errors.
+//! Corner 14, results of options and of calls about sets of descriptors, and which of several errors is returned.
 
 use std::net::SocketAddr;
 
@@ -37,9 +37,9 @@ fn corner_14_told_window_clamp(family: Family) {
     for socket in [client, server] {
         assert_eq!(sys::option_int(socket, level, name), Ok(65_536));
         assert_eq!(sys::set_option(socket, level, name, 0), Err(INVALID));
-        for (value, told) in [(1, 1152), (5000, 5000)] {
+        for (value, result) in [(1, 1152), (5000, 5000)] {
             set_int(socket, level, name, value);
-            assert_eq!(sys::option_int(socket, level, name), Ok(told));
+            assert_eq!(sys::option_int(socket, level, name), Ok(result));
         }
     }
     let fresh = tcp(family);
@@ -53,16 +53,17 @@ fn corner_14_told_window_clamp(family: Family) {
 
 fn corner_14_told_of_an_accepted_socket(family: Family) {
     let (client, server) = pair(family);
-    let told = |level, name| [client, server].map(|socket| sys::option_int(socket, level, name));
+    let option_value =
+        |level, name| [client, server].map(|socket| sys::option_int(socket, level, name));
     match family {
         Family::V4 => {
-            let limits = told(libc::IPPROTO_IP, libc::IP_MULTICAST_TTL);
+            let limits = option_value(libc::IPPROTO_IP, libc::IP_MULTICAST_TTL);
             assert_eq!(limits, [Ok(1), Ok(64)]);
         }
         Family::V6 => {
-            let limits = told(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS);
+            let limits = option_value(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS);
             assert_eq!(limits, [Ok(1), Ok(64)]);
-            let limits = told(libc::IPPROTO_IP, libc::IP_MULTICAST_TTL);
+            let limits = option_value(libc::IPPROTO_IP, libc::IP_MULTICAST_TTL);
             assert_eq!(limits, [Ok(1), Ok(1)]);
         }
     }
@@ -73,10 +74,13 @@ fn corner_14_told_priority_of_an_accepted_socket(family: Family) {
     set_int(listening, libc::IPPROTO_IP, libc::IP_TOS, 16);
     let client = connect_to(address);
     let server = sys::accept(listening).unwrap();
-    let told = |socket| sys::option_int(socket, libc::SOL_SOCKET, libc::SO_PRIORITY);
-    assert_eq!([listening, client, server].map(told), [Ok(6), Ok(0), Ok(0)]);
+    let option_value = |socket| sys::option_int(socket, libc::SOL_SOCKET, libc::SO_PRIORITY);
+    assert_eq!(
+        [listening, client, server].map(option_value),
+        [Ok(6), Ok(0), Ok(0)]
+    );
     set_int(server, libc::IPPROTO_IP, libc::IP_TOS, 8);
-    assert_eq!(told(server), Ok(2));
+    assert_eq!(option_value(server), Ok(2));
 }
 
 fn corner_14_told_only_v6(family: Family) {
@@ -101,7 +105,7 @@ fn corner_14_told_only_v6(family: Family) {
     }
 }
 
-/// Without a value it is 0, to IPv6.
+/// A missing value is 0 for IPv6.
 fn corner_14_told_without_a_value(family: Family) {
     let (client, server) = pair(family);
     for socket in [client, server] {
@@ -117,13 +121,14 @@ fn corner_14_told_without_a_value(family: Family) {
     }
 }
 
-/// It has no port any more, where the program has not named one, so that the option is set as of a new socket.
+/// A socket without a connection has no port any more, unless the program has named one, so that the option is set as
+/// of a new socket.
 fn corner_14_told_only_v6_of_a_connection_that_is_over(family: Family) {
     let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
     if family == Family::V4 {
         skip("an option of IPv6");
     }
-    let told = |socket| sys::option_int(socket, level, name);
+    let option_value = |socket| sys::option_int(socket, level, name);
     let (listening, address) = listener(family);
     let reset = |bound: Option<SocketAddr>| {
         let client = tcp(family);
@@ -140,39 +145,39 @@ fn corner_14_told_only_v6_of_a_connection_that_is_over(family: Family) {
     for bound in [None, Some(family.any(0)), Some(family.loopback(0))] {
         let client = reset(bound);
         let only = i32::from(bound == Some(family.loopback(0)));
-        assert_eq!(told(client), Ok(only));
+        assert_eq!(option_value(client), Ok(only));
         for value in [1, 0, 1] {
             set_int(client, level, name, value);
-            assert_eq!(told(client), Ok(value));
+            assert_eq!(option_value(client), Ok(value));
         }
-        // Once more it has a port.
+        // The socket has a port once more.
         sys::bind(client, family.any(0)).unwrap();
         assert_eq!(sys::set_option(client, level, name, 0), Err(INVALID));
-        assert_eq!(told(client), Ok(1));
+        assert_eq!(option_value(client), Ok(1));
     }
-    // One that the kernel set by itself stays when the socket is bound to another address.
+    // An option that the kernel set by itself stays when the socket is bound to another address.
     let client = reset(Some(family.any(0)));
     sys::bind(client, family.loopback(0)).unwrap();
-    assert_eq!(told(client), Ok(1));
+    assert_eq!(option_value(client), Ok(1));
     // A port that the program has named is kept.
     let (other, named) = listener_on_own_port(family);
     sys::close(other).unwrap();
     for bound in [named, family.any(named.port())] {
         let client = reset(Some(bound));
-        let only = told(client);
+        let only = option_value(client);
         assert_eq!(only, Ok(i32::from(bound == named)));
         assert_eq!(sys::set_option(client, level, name, 1), Err(INVALID));
-        assert_eq!(told(client), only);
+        assert_eq!(option_value(client), only);
         sys::close(client).unwrap();
     }
-    // An accepted one has no port of its own.
+    // An accepted socket has no port of its own.
     let client = connect_to(address);
     let server = sys::accept(listening).unwrap();
     close_with_reset(client);
     assert_eq!(sys::recv(server, &mut [0], 0), Err(Errno(libc::ECONNRESET)));
     for value in [0, 1] {
         set_int(server, level, name, value);
-        assert_eq!(told(server), Ok(value));
+        assert_eq!(option_value(server), Ok(value));
     }
 }
 
@@ -197,8 +202,8 @@ fn corner_14_told_what_nothing_comes_of(family: Family) {
     let (client, server) = pair(family);
     for value in [1, 0] {
         set_int(client, libc::SOL_SOCKET, libc::SO_ZEROCOPY, value);
-        let told = sys::option_int(client, libc::SOL_SOCKET, libc::SO_ZEROCOPY);
-        assert_eq!(told, Ok(value));
+        let answer = sys::option_int(client, libc::SOL_SOCKET, libc::SO_ZEROCOPY);
+        assert_eq!(answer, Ok(value));
     }
     expect_alive(client, server);
 }
@@ -210,7 +215,7 @@ fn refused(
     value: *mut libc::c_void,
     length: *mut libc::socklen_t,
 ) -> [Errno; 2] {
-    // SAFETY: the kernel says what is wrong with the pointers.
+    // SAFETY: the kernel checks the pointers and refuses bad values.
     unsafe {
         let got = libc::getsockopt(socket, level, name, value, length);
         let got = if got < 0 { sys::last_errno() } else { Errno(0) };
@@ -226,31 +231,31 @@ fn corner_14_told_which_error_of_an_option(family: Family) {
     let unsupported = Errno(libc::EOPNOTSUPP);
     let unknown = Errno(libc::ENOPROTOOPT);
     let none = BAD.cast();
-    let (here, there) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
+    let (socket_level, tcp_level) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
     let mut four: libc::socklen_t = 4;
-    for (option, value, length, told) in [
-        ([here, libc::SO_TYPE], BAD, none, [FAULT, FAULT]),
-        ([there, libc::TCP_NODELAY], BAD, none, [FAULT, FAULT]),
-        ([there, 9999], BAD, &raw mut four, [unknown, FAULT]),
+    for (option, value, length, expected) in [
+        ([socket_level, libc::SO_TYPE], BAD, none, [FAULT, FAULT]),
+        ([tcp_level, libc::TCP_NODELAY], BAD, none, [FAULT, FAULT]),
+        ([tcp_level, 9999], BAD, &raw mut four, [unknown, FAULT]),
         ([9999, 1], BAD, &raw mut four, [unsupported, unknown]),
         ([9999, 1], BAD, none, [unsupported, unknown]),
     ] {
         let [got, set] = refused(client, option, value, length);
-        let known = |told: Errno| told == unsupported || told == unknown;
-        // Which of the two an unknown level gives depends on the family.
+        let known = |errno: Errno| errno == unsupported || errno == unknown;
+        // Which of the two errors an unknown level gives depends on the family.
         let same = |one, other| one == other || known(one) && known(other);
         assert!(
-            same(got, told[0]) && same(set, told[1]),
+            same(got, expected[0]) && same(set, expected[1]),
             "{option:?}: {got:?} {set:?}"
         );
     }
     let fresh = tcp(family);
     for name in [1, 9999] {
         let mut minus = libc::socklen_t::MAX;
-        let kernel = refused(fresh, [there, name], BAD, &raw mut minus);
+        let kernel = refused(fresh, [tcp_level, name], BAD, &raw mut minus);
         let mut minus = libc::socklen_t::MAX;
-        let told = refused(client, [there, name], BAD, &raw mut minus);
-        assert_eq!(told, kernel, "{name}");
+        let refusals = refused(client, [tcp_level, name], BAD, &raw mut minus);
+        assert_eq!(refusals, kernel, "{name}");
     }
 }
 
@@ -264,7 +269,7 @@ fn corner_14_told_length_beside_a_bad_pointer(family: Family) {
     let mut length: libc::socklen_t;
     for call in [libc::getsockname, libc::getpeername] {
         length = 100;
-        // SAFETY: the kernel says that the place is bad.
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
         let named = unsafe { call(client, BAD.cast(), &raw mut length) };
         assert_eq!((named, sys::last_errno()), (-1, FAULT));
         assert_eq!(length, whole);
@@ -276,8 +281,8 @@ fn corner_14_told_length_beside_a_bad_pointer(family: Family) {
         ([libc::IPPROTO_IP, libc::IP_TTL], 4),
     ] {
         length = 100;
-        let told = refused(client, option, BAD, &raw mut length);
-        assert_eq!((told[0], length), (FAULT, left), "{option:?}");
+        let refusals = refused(client, option, BAD, &raw mut length);
+        assert_eq!((refusals[0], length), (FAULT, left), "{option:?}");
     }
     expect_alive(client, server);
 }
@@ -287,9 +292,9 @@ fn corner_14_told_which_error_of_a_set(family: Family) {
     let _near = sys::pwritev2(client, &[b""], 0);
     let set = sys::epoll_create().unwrap();
     let control = |operation, fd, event: *mut libc::epoll_event| {
-        // SAFETY: the kernel says what is wrong with the event.
-        let told = unsafe { libc::epoll_ctl(set, operation, fd, event) };
-        assert_eq!(told, -1);
+        // SAFETY: the kernel checks the event and refuses bad values.
+        let answer = unsafe { libc::epoll_ctl(set, operation, fd, event) };
+        assert_eq!(answer, -1);
         sys::last_errno()
     };
     let mut good = libc::epoll_event { events: IN, u64: 0 };
@@ -330,10 +335,10 @@ fn corner_14_told_exceptions_of_what_has_ended(family: Family) {
         let mut sets = [sys::Set::of(&[client]); 3];
         let [one, two, three] = &mut sets;
         let (one, two) = (read.then_some(one), write.then_some(two));
-        let told = sys::select(client, one, two, Some(three), 50).unwrap();
+        let count = sys::select(client, one, two, Some(three), 50).unwrap();
         let waited = start.elapsed() >= std::time::Duration::from_millis(50);
-        assert_eq!(waited, told == 0);
-        (told, sets.map(|set| set.has(client)))
+        assert_eq!(waited, count == 0);
+        (count, sets.map(|set| set.has(client)))
     };
     assert_eq!(within(false, false), (0, [true, true, false]));
     assert_eq!(within(true, false), (1, [true, true, false]));
@@ -353,13 +358,13 @@ fn corner_14_told_numbers_beyond(family: Family) {
             tv_usec: 0,
         };
         let null = std::ptr::null_mut();
-        // SAFETY: the set has room for so many numbers.
-        let told =
+        // SAFETY: the set has room for that many numbers.
+        let answer =
             unsafe { libc::select(4096, words.as_mut_ptr().cast(), null, null, &raw mut none) };
-        if told < 0 {
+        if answer < 0 {
             Err(sys::last_errno())
         } else {
-            Ok((told, words[far / 64] >> (far % 64) & 1))
+            Ok((answer, words[far / 64] >> (far % 64) & 1))
         }
     };
     assert_eq!(select(63), Err(Errno(libc::EBADF)));
@@ -370,10 +375,10 @@ fn corner_14_told_numbers_beyond(family: Family) {
         tv_sec: 0,
         tv_usec: 0,
     };
-    // SAFETY: the set has room for so many numbers.
-    let told = unsafe { libc::select(1024, far.as_mut_ptr().cast(), null, null, &raw mut none) };
-    assert_eq!((told, far[15]), (0, 1 << 8));
-    // Beyond the table of descriptors nothing is looked at, nor written.
+    // SAFETY: the set has room for that many numbers.
+    let result = unsafe { libc::select(1024, far.as_mut_ptr().cast(), null, null, &raw mut none) };
+    assert_eq!((result, far[15]), (0, 1 << 8));
+    // Nothing is read or written beyond the table of descriptors.
     assert_eq!(select(4000), Ok((1, 1)));
     let high = sys::dup2(client, 700).unwrap();
     assert_eq!(select(1000), Err(Errno(libc::EBADF)));
@@ -381,7 +386,7 @@ fn corner_14_told_numbers_beyond(family: Family) {
     sys::close(high).unwrap();
 }
 
-/// Also where the limit allows not as many to be polled.
+/// Also where the limit allows fewer descriptors to be polled.
 fn corner_14_told_numbers_beyond_under_a_low_limit(family: Family) {
     let (client, server) = pair(family);
     send_all(server, b"x");
@@ -397,11 +402,11 @@ fn corner_14_told_numbers_beyond_under_a_low_limit(family: Family) {
         };
         sys::set_descriptor_limit(1).unwrap();
         let null = std::ptr::null_mut();
-        // SAFETY: the set has room for so many numbers.
-        let told =
+        // SAFETY: the set has room for that many numbers.
+        let answer =
             unsafe { libc::select(1024, words.as_mut_ptr().cast(), null, null, &raw mut time) };
         let error = sys::last_errno();
         sys::set_descriptor_limit(limit.rlim_cur).unwrap();
-        assert_eq!((told, words[15]), (1, 1 << 40), "{error:?}");
+        assert_eq!((answer, words[15]), (1, 1 << 40), "{error:?}");
     }
 }

@@ -85,7 +85,7 @@ fn corner_14_vectors_partial(family: Family) {
     let sent = sys::writev(client, &slices).unwrap();
     assert!(sent > 0 && sent < 64 * 50_000, "{sent}");
     expect_pattern(server, 0, sent);
-    // Between hosts the room is heard of a little after it was made.
+    // Between hosts the room is known a little after it was made.
     await_events(client, libc::POLLOUT);
     let again = sys::send_vector(client, &slices, libc::MSG_NOSIGNAL).unwrap();
     assert!(again > 0 && again < 64 * 50_000, "{again}");
@@ -119,7 +119,7 @@ fn corner_14_sendmsg_recvmsg(family: Family) {
     let answer = sys::recv_vector(client, &mut [&mut one, &mut two], 0);
     assert_eq!(answer, Ok((11, 0)));
     assert_eq!((&one, &two[..5]), (b"hello ", &b"world"[..]));
-    // A name and control data: nothing comes back in either.
+    // A name and control data: neither is returned.
     send_and_wait(server, client, b"x");
     let mut vector = [sys::entry_mut(&mut one)];
     let mut name = sys::RawAddress::empty();
@@ -159,7 +159,8 @@ fn corner_14_sendmmsg_recvmmsg(family: Family) {
     assert_eq!(received, Err(Errno(libc::EAGAIN)));
 }
 
-/// What a message behind the first one meets is told by the next call, behind the bytes, and not where the connection has ended.
+/// An error behind the first message is returned by the next call, after the bytes, and not where the connection has
+/// ended.
 fn corner_14_recvmmsg_leaves_an_error(family: Family) {
     for killed in [false, true] {
         let (client, server) = pair(family);
@@ -192,7 +193,7 @@ fn corner_14_recvmmsg_leaves_an_error(family: Family) {
             }
         });
         let flags = libc::MSG_DONTWAIT;
-        // SAFETY: two messages; the kernel says what is bad of the second one.
+        // SAFETY: two messages; the kernel refuses the bad second one.
         let got = unsafe {
             libc::recvmmsg(
                 server,

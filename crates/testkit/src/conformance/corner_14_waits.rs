@@ -1,5 +1,4 @@
-//! Corner 14, calls that wait, with memory that faults or is for reading only, and what is left of
-//! their time.
+//! Corner 14, waiting calls with memory that faults or is read-only, and their remaining time.
 
 use std::ptr::{null, null_mut};
 
@@ -28,7 +27,7 @@ cases! {
 /// `syscall`, of which any argument may be bad.
 fn number(number: c_long, arguments: [usize; 6]) -> Outcome<c_long> {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the kernel says what is bad.
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     if result < 0 {
         return Err(sys::last_errno());
@@ -36,7 +35,7 @@ fn number(number: c_long, arguments: [usize; 6]) -> Outcome<c_long> {
     Ok(result)
 }
 
-/// A value in memory that can only be read.
+/// A value in read-only memory.
 fn constant<T>(value: T) -> *mut T {
     let page: *mut T = forbidden().cast();
     // SAFETY: pages of our own.
@@ -101,7 +100,7 @@ const TEN_SECONDS: timespec = timespec {
     tv_nsec: 0,
 };
 
-/// A pipe, a listener, a connection and a fresh socket: all that a call may wait for.
+/// A pipe, a listener, a connection and a fresh socket: all types that a call may wait for.
 fn all_kinds(family: Family) -> ([Descriptor; 4], Descriptor) {
     let [reader, _writer] = sys::pipe(0).unwrap();
     let (listening, _) = listener(family);
@@ -271,7 +270,7 @@ fn corner_14_waits_tell_what_is_left(family: Family) {
     };
     assert_eq!(select(server, &raw mut time), Ok(1));
     assert!((5..10).contains(&time.tv_sec), "{} s", time.tv_sec);
-    // The C library's own changes nothing.
+    // The C library's own function leaves the time unchanged.
     let time = TEN_SECONDS;
     let mut entries = [entry(server)];
     // SAFETY: all of it is ours.
@@ -314,7 +313,7 @@ fn corner_14_waits_for_events_nowhere(family: Family) {
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, sys::IN | sys::ET, 7).unwrap();
     let bad: *mut libc::epoll_event = forbidden().cast();
     let wait = |events, milliseconds| {
-        // SAFETY: the kernel says what is bad.
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
         let got = unsafe { libc::epoll_wait(set, events, 4, milliseconds) };
         if got < 0 {
             Err(sys::last_errno())
@@ -334,12 +333,12 @@ fn corner_14_waits_for_events_nowhere(family: Family) {
         assert_eq!(wait(events, 0), Err(Errno(libc::EFAULT)));
         assert_eq!(wait(events, 10_000), Err(Errno(libc::EFAULT)));
     }
-    // It was not taken.
+    // The event was not taken.
     assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
     assert_eq!(wait(null_mut(), 0), Ok(0));
 }
 
-/// A connection that waits is no reason to look again and again for who did not ask for it.
+/// A waiting connection does not keep a thread busy that did not ask for it.
 fn corner_14_waits_for_nothing_of_a_listener(family: Family) {
     let (listening, address) = listener(family);
     let _client = connect_to(address);
@@ -363,7 +362,8 @@ fn corner_14_waits_for_nothing_of_a_listener(family: Family) {
     relative.join();
 }
 
-/// Who wants less than the mark is not woken for it, and not kept from it by a signal.
+/// A receive of fewer bytes than the mark sleeps until the mark is reached. If a signal interrupts it, the receive
+/// returns the bytes that are there.
 fn corner_14_waits_for_the_low_water_mark(family: Family) {
     let (client, server) = pair(family);
     set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 5);

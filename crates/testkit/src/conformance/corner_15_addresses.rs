@@ -1,4 +1,4 @@
-//! Corner 15: a limit of address space, as servers set that confine their workers.
+//! Corner 15: a limit of address space, as servers set it to confine their workers.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
@@ -16,7 +16,7 @@ cases! {
 }
 
 const MEBIBYTE: usize = 1 << 20;
-/// More than this program takes, and less than a link of the library's.
+/// More than this program takes, and less than a link of the library takes.
 const LIMIT: libc::rlimit = libc::rlimit {
     rlim_cur: 300 << 20,
     rlim_max: 400 << 20,
@@ -26,7 +26,7 @@ fn limits(of: &libc::rlimit) -> (u64, u64) {
     (of.rlim_cur, of.rlim_max)
 }
 
-/// Maps so much, and lets it go.
+/// Maps memory, and unmaps it.
 fn map(length: usize) -> sys::Outcome<()> {
     let mapped = sys::map_private(length)?;
     sys::unmap(mapped, length)
@@ -47,13 +47,13 @@ fn corner_15_addresses_connections_go_on_under_a_limit(family: Family) {
             send_all(server, &bytes);
             sys::close(server).unwrap();
         }
-        // There is as much room as there was.
+        // As much room is left as before.
         assert_eq!(map(16 * MEBIBYTE), Ok(()));
     });
     ask_echo(before, b"before");
     ask_echo(before, b"and on");
     for _ in 0..4 {
-        // Of a process of its own, to which there is no link yet.
+        // A client in its own process, to which there is no link yet.
         let client = fork_child(|| {
             let client = connect_to(address);
             ask_echo(client, b"within");
@@ -90,7 +90,7 @@ fn corner_15_addresses_limit_is_as_it_was_set(family: Family) {
     child.join();
 }
 
-/// Both ends are here.
+/// Both ends are in this process.
 fn ask_echo_of_peer(client: sys::Descriptor, server: sys::Descriptor) {
     send_all(client, b"there");
     expect_bytes(server, b"there");
@@ -112,7 +112,7 @@ fn corner_15_addresses_limit_goes_with_an_exec(family: Family) {
     child.join();
 }
 
-/// As FTP servers set it for the process of a client, which then becomes that client's user.
+/// As FTP servers set the limit for a client's process, which then switches to that client's user.
 fn corner_15_addresses_limit_of_data(family: Family) {
     const DATA: libc::rlimit = libc::rlimit {
         rlim_cur: 70 << 20,
@@ -126,7 +126,7 @@ fn corner_15_addresses_limit_of_data(family: Family) {
             .map(|_| sys::accept(listening).unwrap())
             .collect();
         sys::set_limit(libc::RLIMIT_DATA, &DATA).unwrap();
-        // SAFETY: no pointers. Who is not root stays who he is.
+        // SAFETY: no pointers. A user other than root stays the same user.
         unsafe { libc::setuid(65534) };
         for server in servers {
             let bytes = receive_exact(server, 6);

@@ -59,14 +59,14 @@ fn corner_15_limit_of_none_waits_go_on(family: Family) {
     let polled = sys::poll(&mut entries, 0);
     send_all(client, b"x");
     let mut read = sys::Set::of(&[server, listening]);
-    let told = sys::select(highest, Some(&mut read), None, None, 10_000);
+    let count = sys::select(highest, Some(&mut read), None, None, 10_000);
     let readable = read.has(server);
     expect_bytes(server, b"x");
     sys::set_descriptor_limit(limit.rlim_cur).unwrap();
     assert_eq!(received, Err(Errno(libc::EAGAIN)));
     assert_eq!(quiet, Ok(0));
     assert_eq!(polled, Err(Errno(libc::EINVAL)));
-    assert_eq!((told, readable), (Ok(1), true));
+    assert_eq!((count, readable), (Ok(1), true));
 }
 
 fn corner_15_select_near_fd_setsize(family: Family) {
@@ -120,7 +120,7 @@ fn corner_15_close_range_over_everything(family: Family) {
         sys::fcntl(client, libc::F_GETFD, 0),
         Err(Errno(libc::EBADF))
     );
-    // The program goes on and sockets work as ever.
+    // The program goes on and sockets work as before.
     for _ in 0..3 {
         let (client, server) = pair(family);
         expect_alive(client, server);
@@ -148,7 +148,7 @@ fn corner_15_close_range_closes_connections(family: Family) {
     child.join();
 }
 
-/// The call that sleeps has the connection until it returns, whoever closes all numbers twice.
+/// The sleeping call keeps the connection until it returns, even if all numbers are closed twice.
 fn corner_15_close_range_under_who_sleeps(family: Family) {
     let (listening, address) = listener(family);
     let client = connect_to(address);
@@ -214,7 +214,8 @@ fn corner_15_waiting_for_a_listener_takes_no_number(family: Family) {
     .join();
 }
 
-/// Whose limit has room for nothing of the library's listens once more, as servers do that change the backlog: to the kernel.
+/// A program whose limit has no room for the library's descriptors listens again, as servers do that change the
+/// backlog: the kernel listens.
 fn corner_15_limit_listens_again(family: Family) {
     let (listening, address) = listener(family);
     let listens = Baton::new();
@@ -467,7 +468,7 @@ fn corner_15_system_and_popen(family: Family) {
 }
 
 fn corner_15_daemon_call(family: Family) {
-    // daemon() forks, and its parent ends at once: connections and listeners go on in the child.
+    // daemon() forks, and its parent ends at once. Connections and listeners go on in the child.
     let (listening, address) = listener(family);
     let (client, server) = pair(family);
     let child = fork_child(|| {
@@ -491,11 +492,11 @@ fn corner_15_daemon_call(family: Family) {
     send_all(second, b"question");
     sys::shutdown(second, libc::SHUT_WR).unwrap();
     assert_eq!(receive_to_end(second), b"question");
-    // The daemon ends, and with it the connection.
+    // The connection ends with the daemon.
     expect_end(client);
 }
 
-/// Under a number that the limit does not allow any more nothing is put, and what is there stays.
+/// A number above the limit cannot be the target of dup, and its descriptor stays.
 fn corner_15_dup_beyond_a_lower_limit(family: Family) {
     let (client, server) = pair(family);
     let (reader, writer) = (20, 21);

@@ -1,5 +1,5 @@
-//! Corner 15: vfork in programs that have no socket yet. The child runs in its parent's memory, with descriptors, limits and handlers of
-//! its own.
+//! Corner 15: vfork in programs that have no socket yet. The child runs in its parent's memory, with descriptors,
+//! limits and handlers of its own.
 
 use std::ffi::CStr;
 use std::ptr::null;
@@ -19,7 +19,7 @@ cases! {
     ];
 }
 
-/// What a child said in the memory that it has in common with its parent.
+/// A number that the child stored in the memory that it shares with its parent.
 static SAID: AtomicU32 = AtomicU32::new(0);
 
 #[expect(
@@ -88,8 +88,8 @@ fn corner_15_vfork_with_a_set_only(family: Family) {
     assert_eq!(added, 0);
     send_all(client, b"x");
     // SAFETY: as above.
-    let told = unsafe { libc::epoll_wait(set, &raw mut event, 1, 5_000) };
-    assert_eq!(told, 1);
+    let answer = unsafe { libc::epoll_wait(set, &raw mut event, 1, 5_000) };
+    assert_eq!(answer, 1);
     expect_bytes(server, b"x");
 }
 

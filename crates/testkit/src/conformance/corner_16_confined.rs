@@ -1,5 +1,5 @@
-//! Corner 16: a child that locks itself in with a filter of system calls which kills for everything that it does not do itself, as sshd's
-//! processes that meet strangers do. It shares its connection with its parent, which goes on with it.
+//! Corner 16: a child confines itself with a system call filter that kills it for any call that it does not need, as
+//! sshd's unprivileged processes do. The child shares its connection with its parent, which goes on with it.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor};
@@ -26,7 +26,7 @@ const EQUAL: u16 = 0x15;
 /// BPF_RET | BPF_K
 const RETURN: u16 = 0x06;
 
-/// What a child of these cases does, and what its memory and its end need.
+/// The calls that a child of these cases makes, and those that its memory and its end need.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -50,7 +50,7 @@ const fn instruction(code: u16, when_true: u8, when_false: u8, k: u32) -> libc::
     }
 }
 
-/// From here on any other call is the end.
+/// After this any other call kills the process.
 fn confine() {
     let mut filter = vec![instruction(LOAD, 0, 0, 0)];
     for number in ALLOWED {
@@ -114,12 +114,12 @@ fn corner_16_confined_reads_and_writes(family: Family) {
     expect_end(client);
 }
 
-/// What the child has read and written is over when its parent goes on.
+/// The parent goes on after the bytes that the child has read and written.
 fn corner_16_confined_child_hands_back(family: Family) {
     hands_back(family, 10, || ());
 }
 
-/// The same where whoever serves the child seldom has a processor.
+/// The same where the process that serves the child seldom gets a processor.
 fn corner_16_confined_child_hands_back_on_a_busy_machine(family: Family) {
     // SAFETY: takes integers.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
@@ -151,7 +151,7 @@ fn slow_down_pumps() {
     }
 }
 
-/// Processes of the library are the children of nobody; here they are this process's.
+/// The pumps: processes of the library are orphans, which are re-parented to this process.
 fn pumps() -> Vec<libc::pid_t> {
     let processes = std::fs::read_dir("/proc").unwrap();
     let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -167,7 +167,8 @@ fn pumps() -> Vec<libc::pid_t> {
     numbers.filter(is_pump).collect()
 }
 
-/// Whoever serves the child loses the processor while it copies, and the child reads what it was given before, and ends.
+/// The process that serves the child loses the processor while it copies. The child reads the bytes that it had before,
+/// and ends.
 fn corner_16_confined_child_reads_before_its_end(family: Family) {
     const PIECES: usize = 150;
     // SAFETY: takes integers.
@@ -249,7 +250,7 @@ fn corner_16_confined_child_leaves_bytes_to_its_parent(family: Family) {
     expect_alive(client, server);
 }
 
-/// As sshd does before its filter: no process and no descriptor may be made any more.
+/// As sshd does before its filter: no process and no descriptor can be made any more.
 fn corner_16_confined_with_limits_of_nothing(family: Family) {
     let (client, server) = pair(family);
     let child = fork_child(|| {
@@ -271,7 +272,7 @@ fn corner_16_confined_with_limits_of_nothing(family: Family) {
     expect_alive(client, server);
 }
 
-/// The next image knows nothing of the filter but that it is there; it makes a connection of its own, and needs none of these calls.
+/// The next image knows only that there is a filter. It makes its own connection, and needs none of these calls.
 fn corner_16_confined_from_its_start(family: Family) {
     const MESSAGES: [libc::c_long; 2] = [libc::SYS_sendmsg, libc::SYS_recvmsg];
     let (listening, address) = listener(family);

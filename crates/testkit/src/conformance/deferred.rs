@@ -1,4 +1,4 @@
-//! `TCP_DEFER_ACCEPT`: a connection is there to be accepted when its client has said something, or the time is over.
+//! `TCP_DEFER_ACCEPT`: a connection can be accepted when its client has sent bytes, or the time is over.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -46,18 +46,18 @@ const TCP: libc::c_int = libc::IPPROTO_TCP;
 /// Longer than any case waits.
 pub const LONG: libc::c_int = 60;
 
-/// A listener that waits for so many seconds for what clients say.
+/// A listener that defers accept for `seconds` until clients send bytes.
 pub fn deferring(family: Family, seconds: libc::c_int) -> (Descriptor, SocketAddr) {
     let listening = tcp_for(Side::Server, family);
     sys::bind(listening, family.loopback(0)).unwrap();
-    // Before it listens: the other host is never told of it.
+    // Before listen, because the other host is not notified of a later change.
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, seconds);
     sys::listen(listening, 128).unwrap();
     (listening, sys::getsockname(listening).unwrap())
 }
 
-/// One whose accept does not wait either.
-pub fn patient(family: Family, seconds: libc::c_int) -> (Descriptor, SocketAddr) {
+/// A deferring listener whose accept does not wait either.
+pub fn nonblocking_deferring(family: Family, seconds: libc::c_int) -> (Descriptor, SocketAddr) {
     let (listening, address) = deferring(family, seconds);
     set_nonblocking(listening);
     (listening, address)
@@ -68,7 +68,7 @@ pub fn expect_none(listening: Descriptor) {
     assert_eq!(sys::accept(listening), Err(Errno(libc::EAGAIN)));
 }
 
-/// The next connection, whose client has said this.
+/// Accepts the next connection, whose client has sent these bytes.
 #[track_caller]
 pub fn accept_saying(listening: Descriptor, bytes: &[u8]) -> Descriptor {
     await_events(listening, libc::POLLIN);
@@ -84,11 +84,11 @@ pub fn set_with(listening: Descriptor, events: u32) -> Descriptor {
     set
 }
 
-pub fn told(set: Descriptor, timeout: libc::c_int) -> usize {
+pub fn reported(set: Descriptor, timeout: libc::c_int) -> usize {
     sys::epoll_wait(set, 8, timeout).unwrap().len()
 }
 
-/// TCP looks at a silent client after one second, after three, seven and so on, and its clock is no better than a tenth.
+/// TCP checks a silent client after one second, after three, seven and so on, with a precision of a tenth.
 #[track_caller]
 fn expect_seconds(start: Instant, seconds: u64) {
     let (passed, expected) = (start.elapsed(), Duration::from_secs(seconds));
@@ -103,9 +103,9 @@ fn expect_seconds(start: Instant, seconds: u64) {
 }
 
 fn deferred_silent_client_is_nobodys(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
-    // To the client it is a connection like any other.
+    // For the client the connection is like any other.
     assert_eq!(sys::getpeername(client), Ok(address));
     assert_eq!(
         poll_one(client, libc::POLLIN | libc::POLLOUT, 0),
@@ -121,7 +121,7 @@ fn deferred_silent_client_is_nobodys(family: Family) {
 }
 
 fn deferred_client_asks_for_urgent_data(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     let mut buffer = [0; 4];
     assert_eq!(
@@ -150,7 +150,7 @@ fn deferred_accept_waits_for_data(family: Family) {
 }
 
 fn deferred_data_before_the_look(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     for round in 0..20_u8 {
         let client = connect_to(address);
         send_all(client, &[round]);
@@ -162,67 +162,67 @@ fn deferred_data_before_the_look(family: Family) {
 }
 
 fn deferred_epoll_level(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let set = set_with(listening, sys::IN);
     let first = connect_to(address);
     let second = connect_to(address);
-    assert_eq!(told(set, 100), 0);
+    assert_eq!(reported(set, 100), 0);
     send_all(second, b"2");
-    assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
-    assert_eq!(told(set, 0), 1, "until it is accepted");
+    assert_eq!(reported(set, PATIENCE_MILLISECONDS), 1);
+    assert_eq!(reported(set, 0), 1, "until it is accepted");
     accept_saying(listening, b"2");
-    assert_eq!(told(set, 0), 0);
-    let (waiting, task) = start_thread(move || told(set, PATIENCE_MILLISECONDS));
+    assert_eq!(reported(set, 0), 0);
+    let (waiting, task) = start_thread(move || reported(set, PATIENCE_MILLISECONDS));
     await_asleep(task);
     send_all(first, b"1");
     assert_eq!(join_thread(waiting), 1);
     accept_saying(listening, b"1");
-    assert_eq!(told(set, 0), 0);
+    assert_eq!(reported(set, 0), 0);
 }
 
 fn deferred_epoll_edge(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let set = set_with(listening, sys::IN | libc::EPOLLET.cast_unsigned());
     let clients = [connect_to(address), connect_to(address)];
-    assert_eq!(told(set, 100), 0);
+    assert_eq!(reported(set, 100), 0);
     for client in clients {
         send_all(client, b"x");
-        assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
-        assert_eq!(told(set, 50), 0, "told once");
+        assert_eq!(reported(set, PATIENCE_MILLISECONDS), 1);
+        assert_eq!(reported(set, 50), 0, "told once");
     }
     accept_saying(listening, b"x");
     accept_saying(listening, b"x");
     expect_none(listening);
 }
 
-/// What a silent client waits for, and what it has been told of once, stay what they are when it speaks.
+/// A silent client's waits and its reported events stay unchanged when it sends.
 fn deferred_client_in_a_set(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     for once in [0, libc::EPOLLONESHOT.cast_unsigned()] {
         let client = tcp(family);
         set_nonblocking(client);
         assert_eq!(sys::connect(client, address), Err(Errno(libc::EINPROGRESS)));
         let set = set_with(client, sys::OUT | sys::IN | once);
-        assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
+        assert_eq!(reported(set, PATIENCE_MILLISECONDS), 1);
         assert_eq!(sys::connect(client, address), Ok(()));
         assert_eq!(sys::connect(client, address), Err(Errno(libc::EISCONN)));
         let again = usize::from(once == 0);
-        assert_eq!(told(set, 0), again);
+        assert_eq!(reported(set, 0), again);
         expect_none(listening);
         send_all(client, b"now");
-        assert_eq!(told(set, 0), again);
+        assert_eq!(reported(set, 0), again);
         let server = accept_saying(listening, b"now");
         send_all(server, b"answer");
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, sys::IN | once, 7).unwrap();
-        assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
+        assert_eq!(reported(set, PATIENCE_MILLISECONDS), 1);
         expect_bytes(client, b"answer");
-        assert_eq!(told(set, 0), 0);
+        assert_eq!(reported(set, 0), 0);
     }
 }
 
-/// Calls on a silent client answer as those on any connection, and say nothing to the listener.
+/// Calls on a silent client return the same as on any connection, and the listener is not notified.
 fn deferred_client_is_told(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     let own = sys::getsockname(client).unwrap();
     assert_ne!(own.port(), 0);
@@ -252,7 +252,7 @@ fn deferred_client_is_told(family: Family) {
 }
 
 fn deferred_client_has_two_numbers(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     for speaks_first in [true, false] {
         let first = connect_to(address);
         let second = sys::dup(first).unwrap();
@@ -268,7 +268,7 @@ fn deferred_client_has_two_numbers(family: Family) {
             expect_bytes(server, word);
         }
         send_all(server, b"back");
-        assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
+        assert_eq!(reported(set, PATIENCE_MILLISECONDS), 1);
         expect_bytes(second, b"back");
         sys::close(first).unwrap();
         expect_alive(second, server);
@@ -288,22 +288,22 @@ fn deferred_client_has_two_numbers(family: Family) {
 }
 
 fn deferred_select(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
-    let is_told = |milliseconds: i64| {
+    let is_reported = |milliseconds: i64| {
         let mut read = sys::Set::of(&[listening]);
         sys::select(listening, Some(&mut read), None, None, milliseconds).unwrap();
         read.has(listening)
     };
-    assert!(!is_told(100));
+    assert!(!is_reported(100));
     send_all(client, b"now");
-    assert!(is_told(i64::from(PATIENCE_MILLISECONDS)));
+    assert!(is_reported(i64::from(PATIENCE_MILLISECONDS)));
     accept_saying(listening, b"now");
-    assert!(!is_told(0));
+    assert!(!is_reported(0));
 }
 
 fn deferred_time_is_over(family: Family) {
-    let (listening, address) = patient(family, 1);
+    let (listening, address) = nonblocking_deferring(family, 1);
     let start = Instant::now();
     let client = connect_to(address);
     expect_quiet(listening, libc::POLLIN);
@@ -330,14 +330,14 @@ fn deferred_time_is_over_in_accept(family: Family) {
 }
 
 fn deferred_time_is_over_in_epoll(family: Family) {
-    let (listening, address) = patient(family, 1);
+    let (listening, address) = nonblocking_deferring(family, 1);
     let set = set_with(listening, sys::IN);
     let start = Instant::now();
     let early = connect_to(address);
     std::thread::sleep(Duration::from_millis(300));
     let late = connect_to(address);
     for _ in [early, late] {
-        assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
+        assert_eq!(reported(set, PATIENCE_MILLISECONDS), 1);
         expect_seconds(start, 1);
         sys::accept(listening).unwrap();
     }
@@ -358,7 +358,7 @@ fn deferred_client_waits_for_the_first_word(family: Family) {
 }
 
 fn deferred_end_comes(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     expect_quiet(listening, libc::POLLIN);
     sys::close(client).unwrap();
@@ -366,7 +366,7 @@ fn deferred_end_comes(family: Family) {
     let server = sys::accept(listening).unwrap();
     set_blocking(server);
     expect_end(server);
-    // The same without a look between.
+    // The same without a poll between.
     sys::close(connect_to(address)).unwrap();
     await_events(listening, libc::POLLIN);
     let server = sys::accept(listening).unwrap();
@@ -375,7 +375,7 @@ fn deferred_end_comes(family: Family) {
 }
 
 fn deferred_half_close_comes(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     sys::shutdown(client, libc::SHUT_RD).unwrap();
     expect_quiet(listening, libc::POLLIN);
@@ -398,7 +398,7 @@ fn deferred_half_close_comes(family: Family) {
 }
 
 fn deferred_reset_never_comes(family: Family) {
-    let (listening, address) = patient(family, 1);
+    let (listening, address) = nonblocking_deferring(family, 1);
     let client = connect_to(address);
     expect_quiet(listening, libc::POLLIN);
     close_with_reset(client);
@@ -412,7 +412,7 @@ fn deferred_reset_never_comes(family: Family) {
 }
 
 fn deferred_reset_after_data_comes(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     expect_quiet(listening, libc::POLLIN);
     send_all(client, b"x");
@@ -423,7 +423,7 @@ fn deferred_reset_after_data_comes(family: Family) {
 }
 
 fn deferred_killed_client_comes(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let connected = Baton::new();
     let client = fork_child(|| {
         sys::close(listening).unwrap();
@@ -441,7 +441,7 @@ fn deferred_killed_client_comes(family: Family) {
 }
 
 fn deferred_in_the_order_of_speaking(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let clients = [0_u8, 1, 2].map(|name| (connect_to(address), name));
     expect_quiet(listening, libc::POLLIN);
     for (client, name) in clients.into_iter().rev() {
@@ -457,7 +457,7 @@ fn deferred_more_than_the_backlog(family: Family) {
     let (listening, address) = listener_with(family, 2);
     set_nonblocking(listening);
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, LONG);
-    // As many as the backlog and one may be silent; those beyond are nobody's to wait for.
+    // The backlog plus one connections may be silent. A connection beyond that is accepted without waiting for bytes.
     let silent = [
         connect_to(address),
         connect_to(address),
@@ -478,14 +478,14 @@ fn deferred_more_than_the_backlog(family: Family) {
 }
 
 fn held_back_before_a_deferred_accept(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     set_int(client, TCP, libc::TCP_CORK, 1);
     send_all(client, b"held");
     assert_eq!(poll_one(listening, libc::POLLIN, 50), 0);
     set_int(client, TCP, libc::TCP_CORK, 0);
     accept_saying(listening, b"held");
-    // By itself it is let go after a while.
+    // After a while the held-back bytes are released by themselves.
     let client = connect_to(address);
     set_int(client, TCP, libc::TCP_CORK, 1);
     send_all(client, b"late");
@@ -498,7 +498,7 @@ fn deferred_set_after_listen(family: Family) {
     let before = connect_to(address);
     await_events(listening, libc::POLLIN);
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, LONG);
-    // What has come is there.
+    // Established connections are there.
     assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
     let server = sys::accept(listening).unwrap();
     set_blocking(server);
@@ -516,11 +516,11 @@ fn deferred_set_after_listen(family: Family) {
 }
 
 fn deferred_taken_back(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let start = Instant::now();
     let client = connect_to(address);
     expect_quiet(listening, libc::POLLIN);
-    // Who has come before waits until TCP would have looked anyway.
+    // A connection that arrived before waits until TCP would have checked anyway.
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, 0);
     await_events(listening, libc::POLLIN);
     expect_seconds(start, 1);
@@ -530,7 +530,7 @@ fn deferred_taken_back(family: Family) {
 }
 
 fn deferred_option_of_what_is_accepted(family: Family) {
-    let (listening, address) = patient(family, 5);
+    let (listening, address) = nonblocking_deferring(family, 5);
     let client = connect_to(address);
     send_all(client, b"now");
     let server = accept_saying(listening, b"now");
@@ -554,10 +554,10 @@ fn deferred_many_threads_accept(family: Family) {
         .map(|_| {
             start_thread(move || {
                 let server = sys::accept(listening).expect("accept");
-                let said = receive_exact(server, 1)[0];
-                // Busy for as long as its client wants.
+                let byte = receive_exact(server, 1)[0];
+                // Busy for as long as the client wants.
                 expect_bytes(server, b"end");
-                said
+                byte
             })
         })
         .collect();
@@ -571,22 +571,22 @@ fn deferred_many_threads_accept(family: Family) {
     clients
         .iter()
         .for_each(|(client, _)| send_all(*client, b"end"));
-    let mut said: Vec<u8> = threads
+    let mut received: Vec<u8> = threads
         .into_iter()
         .map(|(one, _)| join_thread(one))
         .collect();
-    said.sort_unstable();
-    assert_eq!(said, [0, 1, 2]);
+    received.sort_unstable();
+    assert_eq!(received, [0, 1, 2]);
 }
 
-/// Who speaks to a listener that is gone is reset.
+/// A client that sends to a closed listener is reset.
 fn deferred_listener_is_closed(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     expect_quiet(listening, libc::POLLIN);
     sys::close(listening).unwrap();
     let _ = sys::send(client, b"x", libc::MSG_NOSIGNAL);
     await_events(client, libc::POLLIN);
-    let told = sys::recv(client, &mut [0; 4], 0);
-    assert_eq!(told, Err(Errno(libc::ECONNRESET)));
+    let answer = sys::recv(client, &mut [0; 4], 0);
+    assert_eq!(answer, Err(Errno(libc::ECONNRESET)));
 }

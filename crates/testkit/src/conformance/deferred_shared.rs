@@ -6,7 +6,9 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
-use crate::deferred::{LONG, accept_saying, deferring, expect_none, patient, set_with, told};
+use crate::deferred::{
+    LONG, accept_saying, deferring, expect_none, nonblocking_deferring, reported, set_with,
+};
 
 cases! {
     families: [
@@ -25,7 +27,7 @@ cases! {
 }
 
 fn deferred_over_a_fork(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let (ready, done) = (Baton::new(), Baton::new());
     let child = fork_child(|| {
         done.take();
@@ -51,7 +53,7 @@ fn deferred_over_a_fork(family: Family) {
 
 /// A silent client that forks stays silent.
 fn deferred_client_forks(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     let child = fork_child(|| sys::close(client).unwrap());
     child.join();
@@ -60,13 +62,18 @@ fn deferred_client_forks(family: Family) {
     accept_saying(listening, b"still here");
 }
 
-/// Whose client is another process, which sleeps until the server speaks first.
+/// The client is another process, which sleeps until the server sends first.
 fn deferred_time_is_over_elsewhere(family: Family) {
     type Sleep = fn(Descriptor);
     let sleeps: [Sleep; 3] = [
         |_| {},
         |client| assert_ne!(await_events(client, libc::POLLIN), 0),
-        |client| assert_eq!(told(set_with(client, sys::IN), PATIENCE_MILLISECONDS), 1),
+        |client| {
+            assert_eq!(
+                reported(set_with(client, sys::IN), PATIENCE_MILLISECONDS),
+                1
+            )
+        },
     ];
     for sleep in sleeps {
         let (listening, address) = deferring(family, 1);
@@ -84,9 +91,9 @@ fn deferred_time_is_over_elsewhere(family: Family) {
     }
 }
 
-/// The end of a silent client's program is its word.
+/// The end of a silent client's program counts as sent data.
 fn deferred_client_exits(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = fork_child(|| {
         sys::close(listening).unwrap();
         let _end = connect_to(address);
@@ -98,7 +105,7 @@ fn deferred_client_exits(family: Family) {
     client.join();
 }
 
-/// What goes on in another program, or is passed on, speaks from there.
+/// A connection that goes on in another program, or is passed on, sends from there.
 fn deferred_client_executes(family: Family) {
     let (listening, address) = deferring(family, LONG);
     let child = fork_child(|| {
@@ -126,7 +133,7 @@ fn deferred_client_is_passed_on(family: Family) {
 }
 
 fn deferred_child_speaks(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let client = connect_to(address);
     expect_quiet(listening, libc::POLLIN);
     let child = fork_child(|| {
@@ -138,8 +145,8 @@ fn deferred_child_speaks(family: Family) {
     expect_alive(client, server);
 }
 
-/// Has each of these speak, in this order: it is accepted, by somebody who says who spoke.
-fn speak(clients: &[(Descriptor, u8)], order: [usize; 2], accepted: &Baton) {
+/// Lets the clients send in this order. Each is accepted by a process that reports which client sent.
+fn send_in_order(clients: &[(Descriptor, u8)], order: [usize; 2], accepted: &Baton) {
     for index in order {
         let (client, name) = clients[index];
         send_all(client, &[name]);
@@ -147,7 +154,8 @@ fn speak(clients: &[(Descriptor, u8)], order: [usize; 2], accepted: &Baton) {
     }
 }
 
-/// Two workers wait in accept. Who takes the first connection is busy with it: what had come to the same one before is the other's.
+/// Two workers wait in accept. The worker that takes the first connection is busy with it, and the other one takes
+/// connections that arrived at the first worker before.
 fn deferred_idle_worker_takes_it(family: Family) {
     let (listening, address) = deferring(family, LONG);
     let (accepted, end) = (Baton::new(), Baton::new());
@@ -162,11 +170,11 @@ fn deferred_idle_worker_takes_it(family: Family) {
         .for_each(|worker| await_asleep(worker.process));
     let clients = [0_u8, 1, 2, 3].map(|name| (connect_to(address), name));
     std::thread::sleep(Duration::from_millis(50));
-    speak(&clients, [2, 0], &accepted);
+    send_in_order(&clients, [2, 0], &accepted);
     end.pass();
     end.pass();
     workers.iter().for_each(Child::join);
-    // What nobody was there for is whoever's comes.
+    // Connections for which no worker was ready go to the next worker that comes.
     for index in [3, 1] {
         let (client, name) = clients[index];
         send_all(client, &[name]);
@@ -175,12 +183,12 @@ fn deferred_idle_worker_takes_it(family: Family) {
 }
 
 fn deferred_idle_worker_waits_in_epoll(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let (accepted, end) = (Baton::new(), Baton::new());
     let work = || {
         let set = set_with(listening, sys::IN);
         loop {
-            assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
+            assert_eq!(reported(set, PATIENCE_MILLISECONDS), 1);
             match sys::accept(listening) {
                 Ok(server) => {
                     set_blocking(server);
@@ -197,7 +205,7 @@ fn deferred_idle_worker_waits_in_epoll(family: Family) {
         .for_each(|worker| await_asleep(worker.process));
     let clients = [0_u8, 1, 2].map(|name| (connect_to(address), name));
     std::thread::sleep(Duration::from_millis(50));
-    speak(&clients, [1, 0], &accepted);
+    send_in_order(&clients, [1, 0], &accepted);
     end.pass();
     end.pass();
     workers.iter().for_each(Child::join);
@@ -206,14 +214,14 @@ fn deferred_idle_worker_waits_in_epoll(family: Family) {
     accept_saying(listening, &[name]);
 }
 
-/// A worker that has waited for connections ends: they are the others'.
+/// A worker that has waited for connections ends. Its connections go to the others.
 fn deferred_holder_ends(family: Family) {
-    let (listening, address) = patient(family, LONG);
+    let (listening, address) = nonblocking_deferring(family, LONG);
     let (waiting, end) = (Baton::new(), Baton::new());
     let worker = fork_child(|| {
         let set = set_with(listening, sys::IN);
         waiting.pass();
-        assert_eq!(told(set, 300), 0);
+        assert_eq!(reported(set, 300), 0);
         end.take();
     });
     waiting.take();

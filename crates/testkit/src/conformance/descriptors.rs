@@ -131,7 +131,7 @@ fn descriptors_cloexec_flags(family: Family) {
         Ok(0),
         "of the number, not of the socket"
     );
-    // It stays through connect.
+    // The flag is kept across connect.
     let (listening, address) = listener(family);
     sys::connect(socket, address).unwrap();
     assert_eq!(sys::fcntl(socket, libc::F_GETFD, 0), Ok(libc::FD_CLOEXEC));
@@ -148,7 +148,7 @@ fn descriptors_socket_flags(family: Family) {
     assert_eq!(bad, Err(Errno(libc::EINVAL)));
 }
 
-/// `O_APPEND` and `O_NOATIME` mean nothing to a socket, whatever becomes of it.
+/// `O_APPEND` and `O_NOATIME` have no effect on a socket, in any state.
 fn descriptors_flags_without_use_are_kept(family: Family) {
     let idle = libc::O_APPEND | libc::O_NOATIME;
     let shown = |socket| sys::fcntl(socket, libc::F_GETFL, 0);
@@ -180,7 +180,7 @@ fn descriptors_flags_without_use_are_kept(family: Family) {
         set_blocking(server);
         server
     });
-    // Nothing is left for the connections that come after them.
+    // No state is left for later connections.
     sys::close(client).unwrap();
     expect_end(server);
     sys::close(server).unwrap();
@@ -249,7 +249,7 @@ fn descriptors_count_returns(family: Family) {
         }
         sys::close(listening).unwrap();
     };
-    // The first round may open what is kept for later.
+    // The first round may open descriptors that are kept for later use.
     round();
     let before = count_descriptors();
     (0..10).for_each(|_| round());

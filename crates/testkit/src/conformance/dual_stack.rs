@@ -120,7 +120,7 @@ fn dual_stack_v6only_refuses_v4() {
 }
 
 fn dual_stack_v6only_and_v4_on_one_port() {
-    // Somebody else may have the port for IPv4: then another one.
+    // Another program may have the port for IPv4. Then another port is tried.
     let (six, four, port) = loop {
         let (six, port) = dual_listener(true);
         let four = tcp(Family::V4);
@@ -147,7 +147,7 @@ fn dual_stack_bind_conflict() {
     assert_eq!(answer, Err(Errno(libc::EADDRINUSE)));
 }
 
-/// Whether the port is in use does not matter then.
+/// Whether the port is in use does not matter in this case.
 fn dual_stack_bind_of_another_family() {
     for family in [Family::V4, Family::V6] {
         let (_listening, address) = listener(family);
@@ -187,12 +187,12 @@ fn dual_stack_v6only_names_nobody_of_v4() {
     assert_eq!(connected, Err(Errno(libc::ENETUNREACH)));
     assert_eq!(sys::bind(only(), mapped(0)), Err(Errno(libc::EINVAL)));
     expect_quiet(listening, libc::POLLIN);
-    // Without the option it does.
+    // Without the option the socket connects.
     set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0);
     assert_eq!(sys::connect(socket, mapped(address.port())), Ok(()));
     let accepted = sys::accept(listening).expect("accept");
     expect_alive(socket, accepted);
-    // Nor does one that is bound to an address of IPv6.
+    // A socket that is bound to an IPv6 address does not connect either.
     let bound = tcp(Family::V6);
     sys::bind(bound, Family::V6.loopback(0)).unwrap();
     let connected = sys::connect(bound, mapped(address.port()));

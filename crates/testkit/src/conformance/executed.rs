@@ -1,4 +1,4 @@
-//! What this program does when a case executes it again, with descriptors that came over `exec`.
+//! The programs that a case executes with this file, with descriptors inherited over `exec`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,9 +14,9 @@ pub fn run(arguments: &[String]) {
         text.parse().expect("a number")
     };
     match arguments[0].as_str() {
-        // Sends back what comes until the end of the stream.
+        // Sends back all bytes until the end of the stream.
         "echo" => echo(number(1)),
-        // Accepts so many connections, one after the other, and echoes each.
+        // Accepts a number of connections, one after the other, and echoes each.
         "accept-echo" => {
             for _ in 0..number(2) {
                 let connection = sys::accept(number(1)).expect("accept");
@@ -24,15 +24,15 @@ pub fn run(arguments: &[String]) {
                 sys::close(connection).expect("close");
             }
         }
-        // The same with one connection, after it has said that it is there and heard a word.
+        // The same with one connection, after it has reported its start and received a word.
         "accept-when-told" => {
-            let told = number(2);
-            assert_eq!(sys::write(told, b"here"), Ok(4));
-            assert_eq!(sys::read(told, &mut [0; 4]), Ok(2));
+            let control = number(2);
+            assert_eq!(sys::write(control, b"here"), Ok(4));
+            assert_eq!(sys::read(control, &mut [0; 4]), Ok(2));
             let connection = sys::accept(number(1)).expect("accept");
             echo(connection);
         }
-        // The limits of address space, as the kernel says them.
+        // The limits of address space, as the kernel reports them.
         "expect-addresses" => {
             let text = std::fs::read_to_string("/proc/self/limits").expect("limits");
             let line = text
@@ -41,21 +41,21 @@ pub fn run(arguments: &[String]) {
             let words: Vec<&str> = line.expect("a line").split_whitespace().collect();
             assert_eq!(words[3..5], arguments[1..3]);
         }
-        // Several threads begin to watch a listener at once; then each by itself is told of a connection.
+        // Several threads begin to watch a listener at once. Then each set by itself reports a connection.
         "watch-in-threads" => watch_in_threads(number(1), number(2)),
-        // Echoes two bytes on each of so many connections, the first when there is no number for another.
+        // Echoes two bytes on each connection. The first one is answered when there is no number for another.
         "answer-at-limit" => {
             let count = arguments[2].parse().expect("a number");
             crate::room::answer_at_limit(number(1), count);
         }
-        // Connects, says something, and waits for the end.
+        // Connects, sends bytes, and waits for the end.
         "connect-say" => {
             let address: SocketAddr = arguments[1].parse().expect("an address");
             let socket = connect_to(address);
             send_all(socket, arguments[2].as_bytes());
             expect_end(socket);
         }
-        // Says something, and waits for the end.
+        // Sends bytes, and waits for the end.
         "say" => {
             send_all(number(1), arguments[2].as_bytes());
             expect_end(number(1));
@@ -65,31 +65,31 @@ pub fn run(arguments: &[String]) {
             let passed = sys::recv_descriptor(number(1)).expect("recvmsg");
             echo(passed);
         }
-        // Uses nothing but read and write, as a program that knows no sockets.
+        // Uses only read and write, like a program that does not know sockets.
         "read-write" => read_write(number(1)),
         // The descriptor must be closed.
         "expect-closed" => {
             let answer = sys::fcntl(number(1), libc::F_GETFD, 0);
             assert_eq!(answer, Err(Errno(libc::EBADF)), "closed by exec");
         }
-        // What was set of a connection before is told.
+        // Options that were set on a connection before the exec are returned.
         "expect-options" => {
-            let told = sys::option::<[i64; 2]>(number(1), libc::SOL_SOCKET, libc::SO_RCVTIMEO);
-            assert_eq!(told, Ok([9, 0]));
-            let told = sys::option::<[i32; 2]>(number(1), libc::SOL_SOCKET, libc::SO_LINGER);
-            assert_eq!(told, Ok([1, 7]));
-            let told = sys::option_int(number(1), libc::SOL_SOCKET, libc::SO_RCVLOWAT);
-            assert_eq!(told, Ok(5));
+            let result = sys::option::<[i64; 2]>(number(1), libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+            assert_eq!(result, Ok([9, 0]));
+            let result = sys::option::<[i32; 2]>(number(1), libc::SOL_SOCKET, libc::SO_LINGER);
+            assert_eq!(result, Ok([1, 7]));
+            let result = sys::option_int(number(1), libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+            assert_eq!(result, Ok(5));
             for (name, value) in [(libc::TCP_KEEPIDLE, 77), (libc::TCP_USER_TIMEOUT, 5000)] {
-                let told = sys::option_int(number(1), libc::IPPROTO_TCP, name);
-                assert_eq!(told, Ok(value));
+                let result = sys::option_int(number(1), libc::IPPROTO_TCP, name);
+                assert_eq!(result, Ok(value));
             }
         }
-        // Of a member of a set that came along only another number is left.
+        // Only another number of an inherited set's member is left.
         "set-knows-a-copy" => {
             send_all(number(2), b"begun");
-            let told = sys::epoll_wait(number(1), 8, 10_000).expect("epoll_wait");
-            assert_eq!((told.len(), told[0].data), (1, 8));
+            let reported = sys::epoll_wait(number(1), 8, 10_000).expect("epoll_wait");
+            assert_eq!((reported.len(), reported[0].data), (1, 8));
             expect_bytes(number(2), b"news");
             assert!(
                 sys::epoll_wait(number(1), 8, 0)
@@ -97,27 +97,28 @@ pub fn run(arguments: &[String]) {
                     .is_empty()
             );
         }
-        // What was set of a listener before is handed on.
+        // Options that were set on a listener before the exec are inherited by the accepted socket.
         "accept-keeps-idle" => {
             let made = sys::accept(number(1)).expect("accept");
             for (name, value) in [(libc::TCP_KEEPIDLE, 77), (libc::TCP_KEEPCNT, 3)] {
                 assert_eq!(sys::option_int(made, libc::IPPROTO_TCP, name), Ok(value));
             }
         }
-        // All of it.
+        // All inherited options.
         "accept-has-options" => crate::corner_05_exec::expect_handed_on(number(1)),
-        // Members of a set that came along, a listener as 7 and a connection as 8, are there.
+        // Members of an inherited set are there: a listener as 7 and a connection as 8.
         "set-goes-on" => set_goes_on(number(1), number(2), number(3)),
-        // The same of a set that another process has, too.
+        // The same for a set that another process has, too.
         "set-is-shared" => set_is_shared(number(1), number(2), number(3)),
-        // Edges and one shots that were told before are not told again, here and after so many more execs.
+        // Edges and one-shot events that were reported before are not reported again, here and after a number of
+        // further execs.
         "set-has-told" => {
-            let told = || told(number(1), 0);
-            assert!(told().is_empty());
+            let reported = || reported(number(1), 0);
+            assert!(reported().is_empty());
             send_all(number(2), b"more");
             await_events(number(2), libc::POLLIN);
-            assert_eq!(told(), [1], "a new edge");
-            assert!(told().is_empty());
+            assert_eq!(reported(), [1], "a new edge");
+            assert!(reported().is_empty());
             expect_bytes(number(2), b"news");
             if number(3) > 0 {
                 let left = (number(3) - 1).to_string();
@@ -127,7 +128,7 @@ pub fn run(arguments: &[String]) {
         }
         // Waits in epoll for data and echoes.
         "epoll-echo" => epoll_echo(number(1)),
-        // Executes itself again, so often, and echoes then.
+        // Executes itself again a number of times, and then echoes.
         "again" if number(2) > 0 => {
             let left = (number(2) - 1).to_string();
             exec_helper(&["again", arguments[1].as_str(), left.as_str()], true);
@@ -162,41 +163,41 @@ fn read_write(descriptor: Descriptor) {
     }
 }
 
-/// What a set tells of, by its data.
-fn told(set: Descriptor, timeout: i32) -> Vec<u64> {
-    let told = sys::epoll_wait(set, 8, timeout).expect("epoll_wait");
-    let mut told: Vec<_> = told.iter().map(|told| told.data).collect();
-    told.sort_unstable();
-    told
+/// The data of the members that a set reports.
+fn reported(set: Descriptor, timeout: i32) -> Vec<u64> {
+    let reported = sys::epoll_wait(set, 8, timeout).expect("epoll_wait");
+    let mut reported: Vec<_> = reported.iter().map(|event| event.data).collect();
+    reported.sort_unstable();
+    reported
 }
 
 fn set_goes_on(set: Descriptor, listening: Descriptor, connection: Descriptor) {
-    let told = |timeout| told(set, timeout);
-    assert!(told(0).is_empty());
+    let reported = |timeout| reported(set, timeout);
+    assert!(reported(0).is_empty());
     send_all(connection, b"begun");
-    eventually("both are told", || told(100) == [7, 8]);
+    eventually("both are told", || reported(100) == [7, 8]);
     sys::close(sys::accept(listening).expect("accept")).expect("close");
-    assert_eq!(told(0), [8]);
+    assert_eq!(reported(0), [8]);
     let add = sys::epoll_control(set, libc::EPOLL_CTL_ADD, connection, sys::IN, 9);
     assert_eq!(add, Err(Errno(libc::EEXIST)));
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, connection, sys::IN, 10).expect("MOD");
-    assert_eq!(told(0), [10]);
+    assert_eq!(reported(0), [10]);
     expect_bytes(connection, b"news");
-    assert!(told(0).is_empty());
+    assert!(reported(0).is_empty());
     sys::epoll_control(set, libc::EPOLL_CTL_DEL, connection, 0, 0).expect("DEL");
     sys::epoll_control(set, libc::EPOLL_CTL_DEL, listening, 0, 0).expect("DEL");
     send_all(connection, b"done");
     expect_end(connection);
-    assert!(told(0).is_empty());
+    assert!(reported(0).is_empty());
 }
 
 fn set_is_shared(set: Descriptor, listening: Descriptor, connection: Descriptor) {
-    let told = |timeout| {
-        let told = sys::epoll_wait(set, 8, timeout).expect("epoll_wait");
-        let mut told: Vec<_> = told.iter().map(|told| told.data).collect();
-        // Two processes wait at once: the kernel may put a member into its list again meanwhile.
-        told.dedup();
-        told
+    let reported = |timeout| {
+        let reported = sys::epoll_wait(set, 8, timeout).expect("epoll_wait");
+        let mut reported: Vec<_> = reported.iter().map(|event| event.data).collect();
+        // Two processes wait at once: the kernel may put a member into its ready list again meanwhile.
+        reported.dedup();
+        reported
     };
     let control =
         |operation, member, data| sys::epoll_control(set, operation, member, sys::IN, data);
@@ -208,23 +209,23 @@ fn set_is_shared(set: Descriptor, listening: Descriptor, connection: Descriptor)
     for member in [listening, connection] {
         assert_eq!(control(add, member, 9), Err(Errno(libc::EEXIST)));
     }
-    assert!(told(0).is_empty());
+    assert!(reported(0).is_empty());
     control(change, connection, 10).expect("MOD");
     send_all(connection, b"changed");
-    // The other process changes it, too.
-    eventually("the other process changes it", || told(10) == [11]);
+    // The other process changes the member, too.
+    eventually("the other process changes it", || reported(10) == [11]);
     expect_bytes(connection, b"one");
-    assert!(told(0).is_empty());
+    assert!(reported(0).is_empty());
     send_all(connection, b"read");
-    assert_eq!(told(10_000), [7], "the listener");
+    assert_eq!(reported(10_000), [7], "the listener");
     sys::close(sys::accept(listening).expect("accept")).expect("close");
-    assert!(told(0).is_empty());
+    assert!(reported(0).is_empty());
     control(delete, listening, 0).expect("DEL");
     control(delete, connection, 0).expect("DEL");
     assert_eq!(control(delete, connection, 0), Err(Errno(libc::ENOENT)));
     send_all(connection, b"gone");
-    // The other one has added it again.
-    assert_eq!(told(10_000), [12]);
+    // The other process has added the member again.
+    assert_eq!(reported(10_000), [12]);
     assert_eq!(control(add, connection, 9), Err(Errno(libc::EEXIST)));
     expect_bytes(connection, b"two");
 }
@@ -235,8 +236,12 @@ fn epoll_echo(socket: Descriptor) {
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, events, 9).expect("epoll_ctl");
     let mut buffer = vec![0_u8; 16 * 1024];
     loop {
-        let told = sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS).expect("epoll_wait");
-        assert_eq!(told.first().map(|told| told.data), Some(9), "told in time");
+        let reported = sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS).expect("epoll_wait");
+        assert_eq!(
+            reported.first().map(|event| event.data),
+            Some(9),
+            "told in time"
+        );
         match sys::recv(socket, &mut buffer, libc::MSG_DONTWAIT).expect("recv") {
             0 => return,
             size => send_all(socket, &buffer[..size]),
@@ -244,11 +249,11 @@ fn epoll_echo(socket: Descriptor) {
     }
 }
 
-fn watch_in_threads(listening: Descriptor, told: Descriptor) {
-    // Until now it was the kernel's alone.
+fn watch_in_threads(listening: Descriptor, control: Descriptor) {
+    // Until now only the kernel had the listener.
     sys::set_option(listening, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 0).expect("setsockopt");
     for set in watched_at_once(listening) {
-        assert_eq!(sys::write(told, b"next"), Ok(4));
+        assert_eq!(sys::write(control, b"next"), Ok(4));
         let events = sys::epoll_wait(set, 8, 10_000).expect("epoll_wait");
         assert_eq!(events.len(), 1, "each set is told");
         let connection = sys::accept(listening).expect("accept");
@@ -257,7 +262,7 @@ fn watch_in_threads(listening: Descriptor, told: Descriptor) {
     }
 }
 
-/// Sets of as many threads, which have begun to watch a listener at the same time.
+/// The sets of several threads that have begun to watch a listener at the same time.
 fn watched_at_once(listening: Descriptor) -> Vec<Descriptor> {
     const THREADS: usize = 4;
     let ready = AtomicUsize::new(0);

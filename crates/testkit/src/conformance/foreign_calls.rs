@@ -231,7 +231,7 @@ fn foreign_stdio_read_and_write(family: Family) {
 }
 
 fn foreign_stdio_fgets_lines_with_unread_data(family: Family) {
-    // What came, and was partly read, before stdio took the descriptor.
+    // Bytes that arrived, and were partly read, before stdio took the descriptor.
     let (client, server) = pair(family);
     send_all(server, b"plain part;line one\nline two\n");
     expect_bytes(client, b"plain part;");
@@ -263,7 +263,7 @@ fn foreign_stdio_fclose_ends_the_stream(family: Family) {
         sys::fcntl(client, libc::F_GETFD, 0),
         Err(Errno(libc::EBADF))
     );
-    // The number is free: the next socket gets it and is a new connection.
+    // The number is free: the next socket gets the number and is a new connection.
     let (again, peer) = pair(family);
     expect_alive(again, peer);
 }
@@ -336,7 +336,7 @@ unsafe extern "C" {
 }
 
 fn foreign_fortified_names(family: Family) {
-    // What a program compiled with _FORTIFY_SOURCE calls.
+    // Functions that a program compiled with _FORTIFY_SOURCE calls.
     let (client, server) = pair(family);
     let mut bytes = [0_u8; 16];
     let pointer = bytes.as_mut_ptr();
@@ -350,7 +350,7 @@ fn foreign_fortified_names(family: Family) {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: bytes and entry have the room that is said.
+    // SAFETY: bytes and entry have room for the given lengths.
     unsafe {
         assert_eq!(__poll_chk(entry.as_mut_ptr(), 1, 0, room), 0);
         send_all(server, b"abcdef");

@@ -1,4 +1,5 @@
-//! Sockets that have done nothing yet: each is one of its own, whatever numbers and processes have it, and needs no number to connect.
+//! Sockets without any call yet: each is a separate socket, whatever numbers and processes have it, and needs no
+//! further number to connect.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -45,7 +46,7 @@ fn fresh_connects_with_no_number_left(family: Family) {
         let accepted: Vec<_> = (0..COUNT)
             .map(|_| sys::accept(listening).unwrap())
             .collect();
-        // Only when all are there: one connection that carries for all would be seen.
+        // Only when all are open: a single connection that carries for all would be noticed.
         for connection in &accepted {
             let byte = receive_exact(*connection, 1);
             send_all(*connection, &byte);
@@ -73,7 +74,7 @@ fn fresh_connects_with_no_number_left(family: Family) {
     }
 }
 
-/// Their numbers stay theirs where the limit lies below them.
+/// The sockets keep their numbers where the limit lies below them.
 fn fresh_used_beyond_a_lower_limit(family: Family) {
     let (_listening, address) = listener(family);
     let (never, connects) = (tcp(family), tcp(family));

@@ -1,4 +1,4 @@
-//! Bytes held back by `MSG_MORE` and `TCP_CORK`: until what they are not seen, and that they are there after 200 ms.
+//! Bytes held back by `MSG_MORE` and `TCP_CORK`: until when they are not visible, and that they arrive after 200 ms.
 
 use std::time::{Duration, Instant};
 
@@ -51,10 +51,10 @@ cases! {
 
 pub const MORE: libc::c_int = libc::MSG_MORE;
 const SIOCOUTQNSD: libc::c_ulong = 0x894b;
-/// Who looks sooner finds nothing; a host may be busy.
+/// A look within this time finds nothing. It is shorter than 200 ms because a host may be busy.
 pub const SOON: Duration = Duration::from_millis(150);
 
-/// The moment before something was held back.
+/// The moment before bytes were held back.
 pub struct Held(pub Instant);
 
 impl Held {
@@ -62,13 +62,13 @@ impl Held {
         Self(Instant::now())
     }
 
-    /// `there` bytes can be read, and no more, unless so much time has gone that more may be.
+    /// Checks that exactly `expected` bytes can be read, unless so much time has passed that more may be.
     #[track_caller]
-    fn expect_only(&self, socket: Descriptor, there: libc::c_int) {
+    fn expect_only(&self, socket: Descriptor, expected: libc::c_int) {
         let count = sys::ioctl_int(socket, libc::FIONREAD, 0).unwrap();
-        let told = poll_one(socket, libc::POLLIN, 0);
+        let events = poll_one(socket, libc::POLLIN, 0);
         if self.0.elapsed() < SOON {
-            assert_eq!((count, told != 0), (there, there != 0));
+            assert_eq!((count, events != 0), (expected, expected != 0));
         }
     }
 
@@ -81,7 +81,7 @@ impl Held {
         }
     }
 
-    /// Its time has come, and not long before.
+    /// Checks that the time is over, and not long before.
     #[track_caller]
     pub fn expect_time(&self) {
         let waited = self.0.elapsed();
@@ -89,7 +89,7 @@ impl Held {
     }
 }
 
-/// What one call takes.
+/// Checks what one call receives.
 #[track_caller]
 pub fn expect_read(socket: Descriptor, expected: &[u8]) {
     let mut bytes = [0_u8; 64];
@@ -108,7 +108,7 @@ pub fn cork(socket: Descriptor, on: libc::c_int) {
     set_int(socket, libc::IPPROTO_TCP, libc::TCP_CORK, on);
 }
 
-/// A corked pair, with bytes that are held back.
+/// A corked pair with held-back bytes.
 fn corked(family: Family) -> (Descriptor, Descriptor, Held) {
     let (client, server) = pair(family);
     cork(client, 1);
@@ -127,7 +127,7 @@ fn held_until_a_send_without(family: Family) {
     held.expect_nothing(server);
     send_all(client, b"back");
     expect_read(server, b"held a while back");
-    // Both ways, and anew.
+    // Both ways, and again.
     let held = hold(server, b"x");
     held.expect_nothing(client);
     send_all(server, b"y");
@@ -171,8 +171,8 @@ fn held_not_for_ever_select(family: Family) {
     let (client, server) = pair(family);
     let held = hold(client, b"held");
     let mut read = sys::Set::of(&[server]);
-    let told = sys::select(server, Some(&mut read), None, None, 10_000);
-    assert_eq!(told, Ok(1));
+    let count = sys::select(server, Some(&mut read), None, None, 10_000);
+    assert_eq!(count, Ok(1));
     held.expect_time();
     expect_read(server, b"held");
 }
@@ -196,7 +196,7 @@ fn held_not_for_ever_epoll(family: Family) {
         held.expect_time();
         expect_read(server, b"held");
         assert!(sys::epoll_wait(set, 8, 0).unwrap().is_empty());
-        // It is told once, with what ends it.
+        // The bytes are reported once, with the call that ends the wait.
         let held = hold(client, b"held");
         assert!(sys::epoll_wait(set, 8, 0).unwrap().is_empty() || held.0.elapsed() > SOON);
         send_all(client, b"!");
@@ -362,7 +362,7 @@ fn held_until_exit(family: Family) {
     assert_eq!(receive_to_end(server).len() % 4, 0);
 }
 
-/// Another program goes on with a socket that is corked and holds something back.
+/// Another program goes on with a corked socket that holds bytes back.
 fn expect_time_over_exec(family: Family, library: bool) {
     let (client, server) = pair(family);
     let child = fork_child(|| {
@@ -399,17 +399,17 @@ fn held_until_urgent(family: Family) {
     held.expect_only(server, 0);
 }
 
-/// What comes from the peer lets go what `MSG_MORE` held back.
+/// Bytes from the peer release bytes that `MSG_MORE` held back.
 fn held_until_the_peer_sends(family: Family) {
     let (client, server) = pair(family);
     let held = hold(client, b"held");
     held.expect_nothing(server);
-    // Of other bytes TCP does so only where they acknowledge something.
+    // TCP does so for other bytes only where they acknowledge something.
     send_urgent(server, b"!");
     await_events(server, libc::POLLIN);
     assert!(held.0.elapsed() < SOON, "it was let go");
     expect_read(server, b"held");
-    // What is held back after it waits anew.
+    // Bytes that are held back later wait again.
     let held = hold(client, b"third");
     held.expect_nothing(server);
     send_all(client, b"!");
@@ -426,7 +426,7 @@ fn held_until_the_peer_ends(family: Family) {
     expect_read(server, b"held");
 }
 
-/// `SHUT_RD` is no end of what comes: it is read all the same.
+/// `SHUT_RD` does not stop arriving bytes: they are read all the same.
 fn held_to_who_reads_no_more(family: Family) {
     let (client, server) = pair(family);
     sys::shutdown(server, libc::SHUT_RD).unwrap();
@@ -498,7 +498,7 @@ fn held_by_message_calls(family: Family) {
     expect_bytes(server, b"one two three four");
 }
 
-/// What the end of a peer that reads no more lets go meets a reset there.
+/// Bytes that are released by the end of a peer that no longer reads meet a reset there.
 fn held_until_it_meets_nobody(family: Family) {
     for spliced in [false, true] {
         let (client, server) = pair(family);
@@ -515,7 +515,7 @@ fn held_until_it_meets_nobody(family: Family) {
         await_events(server, libc::POLLHUP);
         let sent = sys::send(server, b"x", libc::MSG_NOSIGNAL);
         assert_eq!(sent, Err(Errno(libc::EPIPE)), "{spliced}");
-        // Through a daemon it comes a moment later.
+        // Through a daemon the reset arrives a moment later.
         eventually("the reset is told", || {
             let received = sys::recv(client, &mut [0; 8], 0);
             assert!(matches!(received, Ok(0) | Err(Errno(libc::ECONNRESET))));
@@ -571,7 +571,7 @@ fn held_behind_bytes_that_are_there(family: Family) {
     held.expect_time();
 }
 
-/// What is held back meets nobody yet; what lets it go does.
+/// Held-back bytes do not meet a reset yet. The bytes that release them do.
 fn held_to_a_closed_peer(family: Family) {
     let (client, server) = pair(family);
     sys::close(server).unwrap();

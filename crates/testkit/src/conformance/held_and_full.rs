@@ -1,4 +1,5 @@
-//! Bytes held back by `MSG_MORE` and `TCP_CORK`: what goes at once because it is enough, or because there is no room for more.
+//! Bytes held back by `MSG_MORE` and `TCP_CORK`: bytes that go at once because they are enough, or because there is no
+//! room for more.
 
 use std::time::{Duration, Instant};
 
@@ -27,13 +28,16 @@ fn held_less_than_a_piece(family: Family) {
     eventually("a piece is there", || {
         sys::ioctl_int(server, libc::FIONREAD, 0).unwrap() >= 30_000
     });
-    let there = sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
+    let readable = sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
     if held.0.elapsed() < SOON {
-        assert!((30_000..70_000).contains(&there), "{there} bytes are there");
+        assert!(
+            (30_000..70_000).contains(&readable),
+            "{readable} bytes are there"
+        );
     }
     cork(client, 0);
     expect_pattern(server, 0, SIZE);
-    // Half of a window and more is not held back.
+    // Bytes for half of a window or more are not held back.
     let (client, server) = pair(family);
     assert_eq!(sys::send(client, &pattern(0, 40_000), MORE), Ok(40_000));
     let held = Held::now();
@@ -53,21 +57,21 @@ fn held_less_than_a_packet(family: Family) {
     let held = Held::now();
     send_pattern(client, 0, SIZE);
     if is_far {
-        let there = || sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
-        eventually("full packets are there", || there() >= 4_000);
-        assert!(there() < 5_000 || held.0.elapsed() >= SOON);
+        let readable = || sys::ioctl_int(server, libc::FIONREAD, 0).unwrap();
+        eventually("full packets are there", || readable() >= 4_000);
+        assert!(readable() < 5_000 || held.0.elapsed() >= SOON);
     } else {
         held.expect_nothing(server);
     }
     cork(client, 0);
     expect_pattern(server, 0, SIZE);
-    // Its acknowledgement takes along what is not corked.
+    // The acknowledgement releases bytes that are not corked.
     let held = Held::now();
     assert_eq!(sys::send(client, &pattern(0, SIZE), MORE), Ok(SIZE));
     if is_far {
         expect_pattern(server, 0, SIZE);
         assert!(held.0.elapsed() < SOON);
-        // What comes then is held back anew.
+        // Later bytes are held back anew.
         let held = hold(client, b"held");
         held.expect_nothing(server);
         expect_read(server, b"held");
@@ -85,7 +89,7 @@ fn held_until_there_is_no_room(family: Family) {
     expect_pattern_start(server, sent.min(1_000));
 }
 
-/// So many bytes are there soon.
+/// Checks that `length` bytes arrive soon.
 #[track_caller]
 fn expect_pattern_start(socket: Descriptor, length: usize) {
     let start = Instant::now();

@@ -1,4 +1,5 @@
-//! Bytes held back by `MSG_MORE` at the end of a connection: which end lets them go, whom they meet then, and when they are dropped.
+//! Bytes held back by `MSG_MORE` at the end of a connection: which end releases them, whether they meet a reset, and
+//! when they are dropped.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -26,7 +27,8 @@ fn hold(socket: Descriptor) {
     assert_eq!(sent, Ok(4));
 }
 
-/// The end of the peer has let go what was held back, which has met a reset: any send is told, before its buffer is looked at.
+/// The end of the peer has released held-back bytes, which have met a reset. Any send returns the error before its
+/// buffer is checked.
 fn held_and_lost_to_who_closes(family: Family) {
     sys::ignore_signal(libc::SIGPIPE).unwrap();
     let lost = || {
@@ -66,7 +68,7 @@ fn held_and_lost_to_who_is_killed(family: Family) {
     eventually("it is told", || sys::send(client, &[], QUIET) == Err(PIPE));
 }
 
-/// The end of sending has brought it to who still read then.
+/// The end of sending has delivered the bytes to a peer that still read then.
 fn held_and_kept_by_who_ends_reading_later(family: Family) {
     let (client, server) = pair(family);
     hold(client);
@@ -77,7 +79,7 @@ fn held_and_kept_by_who_ends_reading_later(family: Family) {
     expect_bytes(server, b"held");
 }
 
-/// Of a peer that had ended before nothing is heard when it closes: what is held back is so still.
+/// The close of a peer that had sent its end before is not noticed: the bytes are still held back.
 fn held_and_kept_by_who_had_ended(family: Family) {
     let (client, server) = pair(family);
     sys::shutdown(server, libc::SHUT_WR).unwrap();
@@ -102,7 +104,7 @@ fn expect_dropped(socket: Descriptor) {
     assert_eq!(sys::recv(socket, &mut [0; 8], 0), Ok(0));
 }
 
-/// Who closes without having read resets, and sends nothing more.
+/// An end that closes with unread bytes resets, and sends nothing more.
 fn held_and_dropped_by_a_reset(family: Family) {
     let (client, server) = pair(family);
     send_and_wait(client, server, b"unread");

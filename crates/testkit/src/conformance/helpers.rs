@@ -1,11 +1,11 @@
-//! What the cases of several files use.
+//! Helpers for the cases of several files.
 
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-/// A file without a name that holds these bytes, its position at the start.
+/// An unnamed file that holds these bytes, with its position at the start.
 pub fn file_of(bytes: &[u8]) -> Descriptor {
     // SAFETY: the name is terminated.
     let file = unsafe { libc::memfd_create(c"case".as_ptr(), libc::MFD_CLOEXEC) };
@@ -43,8 +43,8 @@ pub fn interrupt<T>(thread: std::thread::JoinHandle<T>, task: libc::pid_t) -> T 
     join_thread(thread)
 }
 
-/// Sends the pattern in small pieces until an error; how much was sent, the error, and how long the
-/// call lasted that told it.
+/// Sends the pattern in small pieces until an error. Returns how many bytes were sent, the error, and how long the call
+/// lasted that returned it.
 pub fn send_until_error(socket: Descriptor) -> (usize, Errno, Duration) {
     let mut sent = 0;
     loop {
@@ -56,7 +56,7 @@ pub fn send_until_error(socket: Descriptor) -> (usize, Errno, Duration) {
     }
 }
 
-/// Sends, and waits until all of it can be received.
+/// Sends, and waits until all bytes can be received.
 pub fn send_and_wait(from: Descriptor, to: Descriptor, bytes: &[u8]) {
     send_all(from, bytes);
     let all = libc::c_int::try_from(bytes.len()).unwrap();
@@ -71,15 +71,15 @@ pub fn send_urgent(socket: Descriptor, bytes: &[u8]) {
     assert_eq!(sys::send(socket, bytes, libc::MSG_OOB), Ok(bytes.len()));
 }
 
-/// Takes the urgent byte.
+/// Receives the urgent byte.
 #[track_caller]
 pub fn expect_taken(socket: Descriptor, byte: u8) {
-    let mut told = [0_u8; 4];
-    assert_eq!(sys::recv(socket, &mut told, libc::MSG_OOB), Ok(1));
-    assert_eq!(told[0], byte);
+    let mut reported = [0_u8; 4];
+    assert_eq!(sys::recv(socket, &mut reported, libc::MSG_OOB), Ok(1));
+    assert_eq!(reported[0], byte);
 }
 
-/// There is no urgent byte to take.
+/// Checks that there is no urgent byte to receive.
 #[track_caller]
 pub fn expect_no_urgent(socket: Descriptor) {
     let answer = sys::recv(socket, &mut [0_u8; 4], libc::MSG_OOB);

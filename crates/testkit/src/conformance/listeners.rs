@@ -1,4 +1,4 @@
-//! Listeners: who gets a connection, and what becomes of those nobody took.
+//! Listeners: which process gets a connection, and what becomes of connections that are not accepted.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ fn listeners_process_exit_resets_pending(family: Family) {
     );
 }
 
-/// Some were accepted, the others never, but all have something to say.
+/// Some connections were accepted, the others never, but all have sent bytes.
 fn listeners_process_exit_resets_pending_in_a_set(family: Family) {
     const ACCEPTED: usize = 20;
     const PENDING: usize = 30;
@@ -100,9 +100,9 @@ fn listeners_process_exit_resets_pending_in_a_set(family: Family) {
     child.join();
     let mut left: BTreeSet<u64> = (0..clients.len() as u64).collect();
     while !left.is_empty() {
-        let told = sys::epoll_wait(set, 64, 10_000).unwrap();
-        assert!(!told.is_empty(), "nothing told of {left:?}");
-        for event in told {
+        let reported = sys::epoll_wait(set, 64, 10_000).unwrap();
+        assert!(!reported.is_empty(), "nothing told of {left:?}");
+        for event in reported {
             let index = usize::try_from(event.data).unwrap();
             let ended = sys::recv(clients[index], &mut [0_u8; 4], 0);
             let expected = if index < ACCEPTED {
@@ -243,7 +243,7 @@ fn listeners_older_connection_without_library_is_first(family: Family) {
     await_events(listening, libc::POLLIN);
     let second = connect_to(address);
     send_all(second, b"other");
-    // Whoever looks finds both.
+    // Any process that polls finds both connections.
     await_events(listening, libc::POLLIN);
     let server = sys::accept(listening).unwrap();
     expect_bytes(server, b"first");
@@ -263,10 +263,10 @@ fn listeners_poll_and_epoll_readiness(family: Family) {
     assert_eq!(poll_one(listening, libc::POLLIN | libc::POLLOUT, 0), 0);
     let clients = [connect_to(address), connect_to(address)];
     for _ in clients {
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
         assert_eq!(
-            told,
-            [sys::Told {
+            reported,
+            [sys::Event {
                 data: 5,
                 events: sys::IN
             }]
@@ -433,7 +433,7 @@ fn listeners_accept_blocks_until_connection(family: Family) {
     }
 }
 
-/// What was accepted keeps the port when nobody listens there any more.
+/// An accepted connection keeps the port when no socket listens there any more.
 fn listeners_port_of_what_was_accepted(family: Family) {
     let (listening, address) = listener(family);
     let client = connect_to(address);
@@ -447,12 +447,12 @@ fn listeners_port_of_what_was_accepted(family: Family) {
     let bound = sys::bind(listens, address);
     assert_eq!(bound, Err(Errno(libc::EINVAL)));
     expect_alive(client, server);
-    // It goes with the connection, which ends here without waiting.
+    // The port is released with the connection, which ends here without waiting.
     close_with_reset(server);
     eventually("the port is free", || sys::bind(other, address) == Ok(()));
 }
 
-/// A client is given no port at which somebody listens: the server would find it taken when it begins anew.
+/// A client does not get a port on which another socket listens: a restarted server would find the port taken.
 fn listeners_keep_their_ports(family: Family) {
     let (_first, address) = listener(family);
     let clients = |count: usize| {

@@ -1,7 +1,7 @@
-//! `conformance`: what TCP sockets do, as cases that say so or fail.
+//! `conformance`: the behaviour of TCP sockets, as cases that pass or fail.
 //!
-//! An ordinary socket program: it knows nothing of NetChannel. Each case asserts what kernel TCP
-//! does; running it over something else shows where that differs.
+//! An ordinary socket program that knows nothing of NetChannel. Each case asserts the behaviour of kernel TCP. Running
+//! the case over another transport shows where that transport differs.
 
 mod asked;
 mod between;

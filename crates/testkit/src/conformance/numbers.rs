@@ -60,7 +60,7 @@ fn numbers_close_of_a_duplicate(family: Family) {
     expect_end(server);
 }
 
-/// What libuv does: it closes by number, in the process that accepts and in those that serve.
+/// As libuv does: the process that accepts and those that serve close by number.
 fn numbers_passed_then_closed(family: Family) {
     const WORKERS: usize = 2;
     let workers: Vec<(Child, Descriptor)> = (0..WORKERS)
@@ -208,19 +208,19 @@ fn numbers_epoll(family: Family) {
         send_all(client, b"x");
     };
     let (thread, _) = start_thread(writer);
-    let told = sys::number_epoll_wait(set, 4, 1_000, 0).unwrap();
-    assert_eq!(format!("{told:?}"), format!("[{server}:0x1]"));
+    let reported = sys::number_epoll_wait(set, 4, 1_000, 0).unwrap();
+    assert_eq!(format!("{reported:?}"), format!("[{server}:0x1]"));
     join_thread(thread);
     expect_bytes(server, b"x");
     sys::number_close(client).unwrap();
-    let told = sys::number_epoll_wait(set, 4, 1_000, 0).unwrap();
-    assert_eq!(told.len(), 1);
+    let reported = sys::number_epoll_wait(set, 4, 1_000, 0).unwrap();
+    assert_eq!(reported.len(), 1);
     sys::number_close(server).unwrap();
     assert_eq!(sys::number_epoll_wait(set, 4, 10, 0), Ok(Vec::new()));
     sys::number_close(set).unwrap();
 }
 
-/// What libuv does from 1.50 on: where there are rings, members of a set are added by one.
+/// As libuv does from 1.50 on: where there are rings, members of a set are added by a ring.
 fn numbers_epoll_by_ring_or_without(family: Family) {
     let (client, server) = pair(family);
     let set = sys::epoll_create().unwrap();
@@ -250,8 +250,8 @@ fn numbers_close_range(family: Family) {
     expect_end(server);
 }
 
-/// A descriptor closed by a call that no library sees: what gets its number next is not harmed by
-/// what it was, whose connection ends at the latest then.
+/// A descriptor is closed by a call that no library sees. The next file with its number is not harmed, and the old
+/// connection ends at the latest then.
 fn numbers_closed_unseen_and_used_again(family: Family) {
     let (listening, address) = listener(family);
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! Socket options: what can be set comes back as TCP gives it back, what cannot is refused so.
+//! Socket options: values that can be set are returned as TCP returns them, and others are refused in the same way.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -102,7 +102,7 @@ fn options_buffers_double(family: Family) {
             set_int(socket, SOCKET, name, 20_000);
             expect_int(socket, SOCKET, name, 40_000);
         }
-        // The smallest that the kernel gives.
+        // The smallest size that the kernel gives.
         set_int(socket, SOCKET, libc::SO_RCVBUF, 1);
         expect_int(socket, SOCKET, libc::SO_RCVBUF, 2304);
         set_int(socket, SOCKET, libc::SO_SNDBUF, 1);
@@ -357,7 +357,7 @@ fn options_accepted_inherits(family: Family) {
     assert_eq!((linger.l_onoff, linger.l_linger), (1, 5));
     expect_int(server, SOCKET, libc::SO_ACCEPTCONN, 0);
     expect_alive(client, server);
-    // The client has none of it.
+    // The client has none of these options.
     expect_int(client, TCP, libc::TCP_NODELAY, 0);
 }
 
@@ -508,7 +508,7 @@ fn options_low_water_mark(family: Family) {
     let (client, server) = pair(family);
     set_int(client, SOCKET, libc::SO_RCVLOWAT, 5);
     expect_int(client, SOCKET, libc::SO_RCVLOWAT, 5);
-    // A blocking recv waits for that much.
+    // A blocking recv waits for that many bytes.
     let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 16], 0));
     await_asleep(task);
     send_all(server, b"abc");
@@ -534,7 +534,7 @@ fn options_defer_accept(family: Family) {
     set_int(listening, TCP, libc::TCP_DEFER_ACCEPT, 5);
     assert!(sys::option_int(listening, TCP, libc::TCP_DEFER_ACCEPT).unwrap() > 0);
     let client = connect_to(address);
-    // Not handed out before it has sent something.
+    // The connection is not accepted before the client has sent bytes.
     expect_quiet(listening, libc::POLLIN);
     send_all(client, b"now");
     await_events(listening, libc::POLLIN);
@@ -551,7 +551,7 @@ fn options_reuse_and_rebind(family: Family) {
     let address = sys::getsockname(first).unwrap();
     let second = tcp(family);
     set_int(second, SOCKET, libc::SO_REUSEADDR, 1);
-    // Two may share a port while neither listens.
+    // Two sockets may share a port while neither listens.
     sys::bind(second, address).unwrap();
     sys::listen(first, 4).unwrap();
     assert_eq!(sys::listen(second, 4), Err(Errno(libc::EADDRINUSE)));

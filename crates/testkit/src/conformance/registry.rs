@@ -70,12 +70,12 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
     FILES.iter().flat_map(|file| file.iter())
 }
 
-/// The case of a name.
+/// The case with a name.
 pub fn find(name: &str) -> Option<&'static Case> {
     all().find(|case| case.name == name)
 }
 
-/// The cases whose names contain one of the words; all if there is no word.
+/// The cases whose names contain one of the words, or all cases if there are no words.
 pub fn select(words: &[String]) -> Vec<&'static Case> {
     let wanted = |case: &&Case| {
         words.is_empty() || words.iter().any(|word| case.name.contains(word.as_str()))

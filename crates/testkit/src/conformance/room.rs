@@ -1,4 +1,5 @@
-//! Numbers of descriptors: which the program gets, and what it is told when it has none left, whatever the limits are and were.
+//! Numbers of descriptors: which ones the program gets, and the error when none is left, whatever the limits are and
+//! were.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -41,7 +42,7 @@ fn close_all(descriptors: Vec<Descriptor>) {
     }
 }
 
-/// All that may be had, by connections and sockets in turn, are the numbers up to the limit, in their order.
+/// Connections and sockets in turn get all numbers up to the limit, in order.
 fn expect_all_numbers(family: Family, address: std::net::SocketAddr, listening: Descriptor) {
     let expected = fill_up(listening);
     close_all(expected.clone());
@@ -76,7 +77,7 @@ fn room_numbers_are_the_lowest_after_lowering(family: Family) {
 
 fn room_accept_with_none_left_and_nothing_waiting(family: Family) {
     let (listening, address) = listener(family);
-    // Whatever accept has to learn once, it has learnt.
+    // A first accept, so that any one-time work of accept is done.
     let first = connect_to(address);
     let accepted = sys::accept(listening).unwrap();
     sys::set_descriptor_limit(64).unwrap();
@@ -148,18 +149,19 @@ fn room_wake_up_with_none_left(family: Family) {
     let fillers = fill_up(set);
     send_all(writer, b"here");
     add(set, readable).unwrap();
-    let told = join_thread(sleeper).unwrap();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = join_thread(sleeper).unwrap();
+    assert_eq!(reported.len(), 1, "{reported:?}");
     add(unused, third).unwrap();
     send_all(third_writer, b"there");
     assert_eq!(sys::epoll_wait(unused, 4, 10_000).unwrap().len(), 1);
     close_all(fillers);
 }
 
-/// More clients than the server may have descriptors, all at once; it answers one when there is no number for the next.
+/// More clients than the server may have descriptors, all at once. The server answers one client when there is no
+/// number for the next.
 fn serve_at_the_limit(family: Family, limit: u64, clients: u16) {
     let (listening, address) = listener_with(family, 4096);
-    // Closed by exec: then the new program begins.
+    // Closed by exec, which shows that the new program begins.
     let (mut executed, closed_on_exec) = std::io::pipe().expect("a pipe");
     let server = fork_child(|| {
         set_limits(limit, limit);
@@ -196,20 +198,23 @@ fn room_server_of_few(family: Family) {
 }
 
 fn room_server_of_many(family: Family) {
-    // Through the relay both families at once, and what runs beside, stay below half of the numbers that a daemon commonly has: each
-    // connection needs two of them.
+    // Through the relay both families run at once. Together with parallel cases they stay below half of the numbers
+    // that a daemon commonly has: each connection needs two of them.
     serve_at_the_limit(family, 1500, 1700);
 }
 
-/// As many connections as the new program may have descriptors wait when it begins, and more come then.
+/// As many connections as the new program may have descriptors wait when it begins, and more arrive then.
 fn room_server_of_few_begins_while_connections_wait(family: Family) {
     const EACH: u16 = 60;
     let (listening, address) = listener_with(family, 4096);
-    let (mut told, tells) = std::io::pipe().expect("a pipe");
-    // Closed by exec: then the new program begins.
+    let (mut report_reader, report_writer) = std::io::pipe().expect("a pipe");
+    // Closed by exec, which shows that the new program begins.
     let (mut executed, closed_on_exec) = std::io::pipe().expect("a pipe");
     let server = fork_child(|| {
-        assert_eq!(std::io::Read::read(&mut told, &mut [0]).ok(), Some(1));
+        assert_eq!(
+            std::io::Read::read(&mut report_reader, &mut [0]).ok(),
+            Some(1)
+        );
         set_limits(64, 64);
         let words = [
             "answer-at-limit",
@@ -221,9 +226,9 @@ fn room_server_of_few_begins_while_connections_wait(family: Family) {
     sys::close(listening).unwrap();
     drop(closed_on_exec);
     let mut sockets: Vec<_> = (0..EACH).map(|_| connect_to(address)).collect();
-    std::io::Write::write_all(&mut &tells, b"x").unwrap();
+    std::io::Write::write_all(&mut &report_writer, b"x").unwrap();
     assert_eq!(std::io::Read::read(&mut executed, &mut [0]).ok(), Some(0));
-    // Until then it has numbers for no more, and waits for what the first ones say.
+    // Until then the server has numbers for no more connections, and waits for bytes of the first ones.
     std::thread::sleep(std::time::Duration::from_millis(200));
     sockets.extend((0..EACH).map(|_| connect_to(address)));
     for (number, socket) in (0_u16..).zip(&sockets) {
@@ -237,7 +242,7 @@ fn room_server_of_few_begins_while_connections_wait(family: Family) {
     server.join();
 }
 
-/// A child has the numbers that its parent has left, however few these are, and what the parent had.
+/// A child has the numbers that its parent has left, however few these are, and its parent's sockets.
 fn room_children_of_few(family: Family) {
     let (client, server) = pair(family);
     let (done, end) = (Baton::new(), Baton::new());
@@ -281,14 +286,14 @@ fn room_children_of_few(family: Family) {
         sys::exit_now(0);
     });
     child.join();
-    // What the first one had goes on with its child.
+    // The connection of the first process goes on in its child.
     sys::close(server).unwrap();
     end.pass();
     expect_bytes(client, b"last");
     expect_end(client);
 }
 
-/// What the server does: all that it can accept first.
+/// The server first accepts all connections that it can.
 pub fn answer_at_limit(listening: Descriptor, count: usize) {
     let mut waiting = std::collections::VecDeque::new();
     let mut accepted = 0;

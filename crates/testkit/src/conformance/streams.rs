@@ -33,7 +33,7 @@ cases! {
 
 const MEGABYTE: usize = 1024 * 1024;
 
-/// Sends so many bytes of the pattern in pieces of random sizes.
+/// Sends `total` bytes of the pattern in pieces of random sizes.
 fn send_random(socket: Descriptor, total: usize, seed: u64) {
     let mut random = Random::new(seed);
     let source = pattern_block();
@@ -55,7 +55,7 @@ fn send_random(socket: Descriptor, total: usize, seed: u64) {
     }
 }
 
-/// Receives and compares so many bytes in pieces of random sizes.
+/// Receives and compares `total` bytes in pieces of random sizes.
 fn receive_random(socket: Descriptor, total: usize, seed: u64) {
     let mut random = Random::new(seed);
     let source = pattern_block();
@@ -81,7 +81,7 @@ fn receive_random(socket: Descriptor, total: usize, seed: u64) {
     }
 }
 
-/// After so many bytes the stream repeats: a prime, so that no buffer size divides it.
+/// The period of the stream: a prime, so that no buffer size divides it.
 const BLOCK: usize = 1_000_003;
 const LARGEST: usize = 256 * 1024;
 
@@ -166,9 +166,9 @@ fn edge_loop(socket: Descriptor, total: usize) {
     let mut buffer = vec![0_u8; 50_000];
     let (mut sent, mut received) = (0, 0);
     while sent < total || received < total {
-        let told = sys::epoll_wait(set, 1, 10_000).unwrap();
+        let reported = sys::epoll_wait(set, 1, 10_000).unwrap();
         assert!(
-            !told.is_empty(),
+            !reported.is_empty(),
             "stuck at {sent} sent, {received} received of {total}"
         );
         while sent < total {
@@ -317,7 +317,7 @@ fn streams_two_hundred_sockets_one_epoll_across_processes(family: Family) {
     child.join();
 }
 
-/// Echoes by one level-triggered loop until so many connections have ended.
+/// Echoes by one level-triggered loop until `connections` connections have ended.
 fn serve_echo(listening: Descriptor, connections: usize) {
     const LISTENER: u64 = u64::MAX;
     let set = sys::epoll_create().unwrap();
@@ -327,12 +327,12 @@ fn serve_echo(listening: Descriptor, connections: usize) {
     let mut next = 0;
     let mut buffer = vec![0_u8; 16 * 1024];
     while ended < connections {
-        let told = sys::epoll_wait(set, 64, 10_000).unwrap();
+        let reported = sys::epoll_wait(set, 64, 10_000).unwrap();
         assert!(
-            !told.is_empty(),
+            !reported.is_empty(),
             "nothing is told, {ended} of {connections} ended"
         );
-        for entry in told {
+        for entry in reported {
             if entry.data == LISTENER {
                 while let Ok(socket) = sys::accept4(listening, libc::SOCK_NONBLOCK) {
                     sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, sys::IN, next).unwrap();

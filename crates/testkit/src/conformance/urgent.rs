@@ -1,4 +1,4 @@
-//! Urgent data: the byte sent with `MSG_OOB`, its mark in the stream, and who hears of it.
+//! Urgent data: the byte sent with `MSG_OOB`, its mark in the stream, and which calls are notified.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
@@ -42,16 +42,17 @@ cases! {
 
 const SOCKET: libc::c_int = libc::SOL_SOCKET;
 
-/// Waits until this is the urgent byte.
+/// Waits until this byte is the urgent byte.
 #[track_caller]
 fn await_urgent(socket: Descriptor, byte: u8) {
-    let mut told = [0_u8; 1];
+    let mut reported = [0_u8; 1];
     eventually("the urgent byte", || {
-        sys::recv(socket, &mut told, libc::MSG_OOB | libc::MSG_PEEK) == Ok(1) && told[0] == byte
+        sys::recv(socket, &mut reported, libc::MSG_OOB | libc::MSG_PEEK) == Ok(1)
+            && reported[0] == byte
     });
 }
 
-/// One call takes exactly these.
+/// Checks that one call receives exactly these bytes.
 #[track_caller]
 fn expect_read(socket: Descriptor, expected: &[u8], flags: libc::c_int) {
     let mut bytes = [0_u8; 64];
@@ -79,8 +80,8 @@ fn await_count(socket: Descriptor, expected: libc::c_int) {
     eventually("so many bytes", || count(socket) == expected);
 }
 
-/// What poll tells of input.
-fn told(socket: Descriptor) -> libc::c_short {
+/// The input events that poll reports.
+fn reported(socket: Descriptor) -> libc::c_short {
     poll_one(socket, libc::POLLIN | libc::POLLPRI, 0)
 }
 
@@ -106,9 +107,9 @@ fn urgent_byte_is_taken_once(family: Family) {
     send_urgent(server, b"!");
     send_all(server, b"cd");
     await_urgent(client, b'!');
-    assert_eq!(told(client), libc::POLLIN | libc::POLLPRI);
+    assert_eq!(reported(client), libc::POLLIN | libc::POLLPRI);
     expect_taken(client, b'!');
-    assert_eq!(told(client), libc::POLLIN);
+    assert_eq!(reported(client), libc::POLLIN);
     expect_no_urgent(client);
     expect_at_mark(client, false);
     expect_read(client, b"ab", 0);
@@ -123,10 +124,10 @@ fn urgent_byte_is_peeked(family: Family) {
     send_urgent(server, b"!");
     for _ in 0..3 {
         await_urgent(client, b'!');
-        assert_eq!(told(client), libc::POLLPRI);
+        assert_eq!(reported(client), libc::POLLPRI);
     }
     expect_taken(client, b'!');
-    assert_eq!(told(client), 0);
+    assert_eq!(reported(client), 0);
     expect_at_mark(client, true);
     send_all(server, b"x");
     expect_alive_after(client, server, b"x");
@@ -161,13 +162,13 @@ fn urgent_alone_is_nothing_to_read(family: Family) {
     let (client, server) = pair(family);
     send_urgent(server, b"!");
     await_urgent(client, b'!');
-    assert_eq!(told(client), libc::POLLPRI);
+    assert_eq!(reported(client), libc::POLLPRI);
     assert_eq!(count(client), 0);
     expect_at_mark(client, true);
-    // A read passes over it all the same, and then it is gone.
+    // A read passes over the urgent byte all the same, and then the byte is lost.
     expect_nothing(client);
     expect_at_mark(client, false);
-    assert_eq!(told(client), 0);
+    assert_eq!(reported(client), 0);
     expect_no_urgent(client);
     expect_alive(client, server);
 }
@@ -300,7 +301,7 @@ fn urgent_earlier_one_at_the_mark_is_lost(family: Family) {
     send_all(server, b"ab");
     await_events(client, libc::POLLIN);
     expect_bytes(client, b"ab");
-    // Also where it was taken, and where bytes are between the two.
+    // Also where the byte was received, and where bytes are between the two.
     send_urgent(server, b"x");
     await_urgent(client, b'x');
     expect_taken(client, b'x');
@@ -321,15 +322,15 @@ fn urgent_inline(family: Family) {
     send_urgent(server, b"!");
     send_all(server, b"cd");
     await_count(client, 5);
-    assert_eq!(told(client), libc::POLLIN | libc::POLLPRI);
+    assert_eq!(reported(client), libc::POLLIN | libc::POLLPRI);
     expect_no_urgent(client);
     expect_read(client, b"ab", libc::MSG_DONTWAIT);
     expect_at_mark(client, true);
     expect_read(client, b"!cd", libc::MSG_PEEK);
-    assert_eq!(told(client), libc::POLLIN | libc::POLLPRI);
+    assert_eq!(reported(client), libc::POLLIN | libc::POLLPRI);
     expect_bytes(client, b"!");
     expect_at_mark(client, false);
-    assert_eq!(told(client), libc::POLLIN);
+    assert_eq!(reported(client), libc::POLLIN);
     expect_bytes(client, b"cd");
     expect_alive(client, server);
 }
@@ -439,7 +440,7 @@ fn urgent_message_flags(family: Family) {
     assert_eq!((got, bytes[0]), ((1, urgent), b'!'));
     let got = sys::recv_vector(client, &mut [], peek).unwrap();
     assert_eq!(got, (0, urgent | libc::MSG_TRUNC));
-    // Taken without room for it.
+    // Received without a buffer for it.
     let got = sys::recv(client, &mut [], urgent);
     assert_eq!(got, Ok(0));
     expect_no_urgent(client);
@@ -475,7 +476,7 @@ fn urgent_nothing_is_not_urgent(family: Family) {
     send_all(server, b"a");
     assert_eq!(sys::send(server, b"", libc::MSG_OOB), Ok(0));
     await_count(client, 1);
-    assert_eq!(told(client), libc::POLLIN);
+    assert_eq!(reported(client), libc::POLLIN);
     expect_at_mark(client, false);
     expect_no_urgent(client);
     expect_alive_after(client, server, b"a");
@@ -539,13 +540,13 @@ fn urgent_after_shutdown_of_reading(family: Family) {
     expect_read(client, b"", 0);
 }
 
-/// What comes for a socket that has ended both directions meets a reset, and an urgent byte of it is seen all the same.
+/// Bytes for a socket that has ended both directions meet a reset. Their urgent byte is reported all the same.
 fn urgent_after_shutdown_of_both(family: Family) {
     let (client, server) = pair(family);
     sys::shutdown(client, libc::SHUT_RDWR).unwrap();
     await_events(server, libc::POLLRDHUP);
     send_urgent(server, b"!");
-    // Its own end is a hang-up already.
+    // The socket's own end is a hang-up already.
     eventually("the urgent byte is told", || {
         poll_one(client, libc::POLLPRI, 0) & libc::POLLPRI != 0
     });

@@ -1,4 +1,4 @@
-//! Who hears of urgent data: poll, select, epoll, signals, calls that sleep, other processes.
+//! Notifications of urgent data: poll, select, epoll, signals, sleeping calls, other processes.
 
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -46,12 +46,12 @@ fn after_a_while(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandl
 fn urgent_wakes_poll(family: Family) {
     let (client, server) = pair(family);
     let sender = after_a_while(move || send_urgent(server, b"!"));
-    let told = poll_one(client, libc::POLLIN | libc::POLLPRI, 10_000);
-    assert_eq!(told, libc::POLLPRI);
+    let events = poll_one(client, libc::POLLIN | libc::POLLPRI, 10_000);
+    assert_eq!(events, libc::POLLPRI);
     join_thread(sender);
     expect_taken(client, b'!');
     expect_quiet(client, libc::POLLIN | libc::POLLPRI);
-    // Who waits for ordinary bytes sleeps on.
+    // A call that waits for ordinary bytes sleeps on.
     let sender = after_a_while(move || {
         send_urgent(server, b"?");
         send_all(server, b"x");
@@ -93,29 +93,29 @@ fn add(set: Descriptor, member: Descriptor, events: u32) {
 }
 
 #[track_caller]
-fn expect_told(set: Descriptor, events: u32) {
-    let told = sys::epoll_wait(set, 4, 0).unwrap();
-    let told: Vec<_> = told.iter().map(|told| told.events).collect();
+fn expect_reported(set: Descriptor, events: u32) {
+    let reported = sys::epoll_wait(set, 4, 0).unwrap();
+    let reported: Vec<_> = reported.iter().map(|event| event.events).collect();
     let expected: &[u32] = if events == 0 { &[] } else { &[events] };
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 fn urgent_epoll_level(family: Family) {
     let (client, server) = pair(family);
     let set = sys::epoll_create().unwrap();
     add(set, client, IN | PRI);
-    expect_told(set, 0);
+    expect_reported(set, 0);
     send_urgent(server, b"!");
     await_events(client, libc::POLLPRI);
-    expect_told(set, PRI);
-    expect_told(set, PRI);
+    expect_reported(set, PRI);
+    expect_reported(set, PRI);
     send_all(server, b"a");
     await_events(client, libc::POLLIN);
-    expect_told(set, IN | PRI);
+    expect_reported(set, IN | PRI);
     expect_taken(client, b'!');
-    expect_told(set, IN);
+    expect_reported(set, IN);
     expect_bytes(client, b"a");
-    expect_told(set, 0);
+    expect_reported(set, 0);
 }
 
 fn urgent_epoll_edges(family: Family) {
@@ -123,29 +123,29 @@ fn urgent_epoll_edges(family: Family) {
     let (set, only) = (sys::epoll_create().unwrap(), sys::epoll_create().unwrap());
     add(set, client, IN | PRI | ET);
     add(only, client, PRI | ET);
-    // TCP may tell twice of what comes at once.
+    // TCP may report bytes that arrive at once twice.
     let settle = || std::thread::sleep(std::time::Duration::from_millis(10));
     send_urgent(server, b"!");
     await_events(client, libc::POLLPRI);
     settle();
-    expect_told(set, PRI);
-    expect_told(only, PRI);
-    expect_told(set, 0);
-    expect_told(only, 0);
+    expect_reported(set, PRI);
+    expect_reported(only, PRI);
+    expect_reported(set, 0);
+    expect_reported(only, 0);
     send_all(server, b"a");
     await_events(client, libc::POLLIN);
     settle();
-    expect_told(set, IN | PRI);
-    expect_told(only, PRI);
-    expect_told(set, 0);
+    expect_reported(set, IN | PRI);
+    expect_reported(only, PRI);
+    expect_reported(set, 0);
     expect_taken(client, b'!');
-    expect_told(set, 0);
+    expect_reported(set, 0);
     send_urgent(server, b"?");
     await_events(client, libc::POLLPRI);
     settle();
-    expect_told(set, IN | PRI);
-    expect_told(only, PRI);
-    expect_told(only, 0);
+    expect_reported(set, IN | PRI);
+    expect_reported(only, PRI);
+    expect_reported(only, 0);
 }
 
 fn urgent_epoll_wakes(family: Family) {
@@ -158,8 +158,8 @@ fn urgent_epoll_wakes(family: Family) {
             std::thread::sleep(std::time::Duration::from_millis(20));
             send_urgent(server, b"!");
         });
-        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
-        assert_eq!((told.len(), told[0].events), (1, PRI));
+        let reported = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert_eq!((reported.len(), reported[0].events), (1, PRI));
         join_thread(sender);
         expect_taken(client, b'!');
         expect_bytes(client, b"a");
@@ -175,7 +175,7 @@ fn urgent_sleeping_reader_passes_over_it(family: Family) {
     });
     await_asleep(task);
     send_urgent(server, b"!");
-    // It has taken the byte out of the stream, and sleeps on.
+    // The reader has received the byte from the stream, and sleeps on.
     std::thread::sleep(std::time::Duration::from_millis(20));
     await_asleep(task);
     expect_no_urgent(client);
@@ -247,7 +247,7 @@ fn urgent_signals_the_process(family: Family) {
         expect_signal();
         expect_taken(client, byte);
     }
-    // The other end asked for none.
+    // The other end asked for no signal.
     send_urgent(client, b"!");
     await_events(server, libc::POLLPRI);
     assert_eq!(SIGNALS.load(Ordering::Relaxed), 0);
@@ -265,7 +265,7 @@ struct Owner {
     id: libc::pid_t,
 }
 
-/// Urgent data of the socket is to raise a signal in this thread.
+/// Urgent data of the socket raises a signal in this thread.
 fn signal_thread_of(socket: Descriptor, task: libc::pid_t) {
     netchannel_testkit::far::only_near(socket, "an owner by pointer");
     let owner = Owner { kind: 0, id: task };
@@ -440,7 +440,7 @@ fn urgent_splice_ends_at_the_mark(family: Family) {
     assert_eq!(bytes[..2], *b"ab");
 }
 
-/// Of what does not fit, the last byte that was taken is urgent.
+/// If not all bytes fit, the last byte that was taken is urgent.
 fn urgent_stops_at_no_room(family: Family) {
     let (client, server) = small_pair(family);
     set_nonblocking(server);
@@ -452,7 +452,8 @@ fn urgent_stops_at_no_room(family: Family) {
     expect_taken(client, pattern_byte(sent - 1));
 }
 
-/// Who stands before several urgent bytes loses all but the last, however quickly they come; who does not reads them as they are.
+/// A reader before several urgent bytes loses all but the last, however quickly they arrive. A reader that is not
+/// before them reads them in place.
 fn urgent_many_in_a_row(family: Family) {
     let (client, server) = pair(family);
     let bytes: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];

@@ -8,9 +8,9 @@ use super::{is_listened_on, not_between, other};
 /// The addresses of this host and of the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Of this host, IPv4 and IPv6.
+    /// Addresses of this host, IPv4 and IPv6.
     pub near: (Ipv4Addr, Ipv6Addr),
-    /// Of the other.
+    /// Addresses of the other host.
     pub far: (Ipv4Addr, Ipv6Addr),
 }
 
@@ -68,7 +68,7 @@ fn host_of(address: IpAddr, host: (Ipv4Addr, Ipv6Addr)) -> IpAddr {
     }
 }
 
-/// What the system tells, as a case on one host would be told it.
+/// An address that the system returned, translated to the address that a case on one host would see.
 #[must_use]
 pub fn near_loopback(mut address: SocketAddr) -> SocketAddr {
     if let Some(other) = other() {
@@ -77,7 +77,7 @@ pub fn near_loopback(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Where a near or far socket is to be bound.
+/// The address to which a near or far socket is bound.
 pub(crate) fn to_bind(mut address: SocketAddr, is_far: bool) -> SocketAddr {
     if let Some(other) = other() {
         let hosts = &other.addresses;
@@ -87,7 +87,8 @@ pub(crate) fn to_bind(mut address: SocketAddr, is_far: bool) -> SocketAddr {
     address
 }
 
-/// Where a near or far socket is to be connected to, and whether that is on the other host as seen from it.
+/// The address to which a near or far socket is connected, and whether that address is on the other host as seen from
+/// the socket.
 pub(crate) fn to_connect(mut address: SocketAddr, is_far: bool) -> (SocketAddr, bool) {
     let Some(other) = other() else {
         return (address, false);
@@ -97,9 +98,9 @@ pub(crate) fn to_connect(mut address: SocketAddr, is_far: bool) -> (SocketAddr, 
     if address.ip().is_unspecified() && on_near == is_far {
         not_between("a wildcard as destination");
     }
-    let there = if on_near { hosts.near } else { hosts.far };
+    let target_host = if on_near { hosts.near } else { hosts.far };
     let before = address.ip();
-    address.set_ip(host_of(before, there));
+    address.set_ip(host_of(before, target_host));
     (address, on_near == is_far && address.ip() != before)
 }
 
@@ -114,9 +115,9 @@ mod tests {
         assert_eq!(hosts.to_string(), text);
         for loopback in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
             let address: IpAddr = loopback.parse().unwrap();
-            let there = host_of(address, hosts.far);
-            assert_ne!(there, address);
-            assert_eq!(loopback_of(there, &hosts), address);
+            let far_address = host_of(address, hosts.far);
+            assert_ne!(far_address, address);
+            assert_eq!(loopback_of(far_address, &hosts), address);
             assert_eq!(loopback_of(host_of(address, hosts.near), &hosts), address);
         }
         for other in ["0.0.0.0", "::", "10.77.3.1", "127.0.0.2"] {

@@ -10,14 +10,15 @@ use super::wire::{Answer, Call, Request};
 use super::{FAR, not_between, note_crossing, other, own};
 use crate::answer::{Descriptor, Errno, Outcome, RawAddress};
 
-/// Far descriptors that there can be.
+/// The highest number of far descriptors.
 const MOST: usize = 4096;
 
-/// The process that got each far descriptor. Another one, which is its child, has a copy that the far process knows nothing of.
+/// The process that owns each far descriptor. A forked child of the owner has a copy of which the far process knows
+/// nothing.
 static OWNERS: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 
 thread_local! {
-    /// The way to the far process, and the process that made it: a child makes its own.
+    /// The connection to the far process, and the process that made it. A child makes its own.
     static CHANNEL: RefCell<Option<(UnixStream, libc::pid_t)>> = const { RefCell::new(None) };
 }
 
@@ -63,11 +64,11 @@ pub fn socket(domain: libc::c_int) -> Outcome<Descriptor> {
 
 /// A far descriptor.
 #[derive(Clone, Copy)]
-pub struct There {
+pub struct FarDescriptor {
     number: Descriptor,
 }
 
-impl There {
+impl FarDescriptor {
     pub(crate) fn of(descriptor: Descriptor) -> Self {
         Self {
             number: descriptor - FAR,
@@ -105,7 +106,7 @@ impl There {
     fn size(self, call: Call, bytes: &[u8], flags: libc::c_int) -> Outcome<usize> {
         let answer = self.call(call, [i64::from(flags), 0, 0], bytes);
         if answer == Err(Errno(libc::EPIPE)) && flags & libc::MSG_NOSIGNAL == 0 {
-            // The far process does without.
+            // The far process sends without SIGPIPE, so the signal is raised here.
             own::signal(libc::SIGPIPE);
         }
         Ok(usize::try_from(answer?.result).expect("a size"))
@@ -113,7 +114,7 @@ impl There {
 
     pub(crate) fn close(self) -> Outcome<()> {
         if self.owner() != own::process() {
-            // A copy that came by fork; the far process has the original only.
+            // The descriptor is a copy from fork. The far process has only the original.
             return Ok(());
         }
         self.unit(Call::Close, 0)
@@ -158,9 +159,9 @@ impl There {
         let Some(address) = raw.decode() else {
             not_between("an address of another family");
         };
-        let (there, crosses) = to_connect(address, true);
+        let (target, crosses) = to_connect(address, true);
         let result = self
-            .call(Call::Connect, [0; 3], there.to_string().as_bytes())
+            .call(Call::Connect, [0; 3], target.to_string().as_bytes())
             .map(drop);
         if crosses && matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS))) {
             note_crossing();
@@ -230,7 +231,7 @@ impl There {
         self.size(Call::Write, bytes, 0)
     }
 
-    /// Sent as one buffer, and written as two: what counts is the sum.
+    /// Sends the parts as one buffer, which the far process writes as two. Only the sum counts.
     pub(crate) fn writev(self, parts: &[&[u8]]) -> Outcome<usize> {
         self.size(Call::WriteVector, &parts.concat(), 0)
     }
@@ -241,7 +242,7 @@ impl There {
         flags: libc::c_int,
         address: SocketAddr,
     ) -> Outcome<usize> {
-        // A connected stream ignores it, another has no connection: the address itself does not matter.
+        // A connected stream ignores the address, and an unconnected one has no connection: only the family matters.
         let v6 = i64::from(address.is_ipv6());
         let answer = self.call(Call::SendTo, [i64::from(flags), v6, 0], bytes)?;
         Ok(usize::try_from(answer.result).expect("a size"))
@@ -262,7 +263,7 @@ impl There {
         Ok(usize::try_from(answer.result).expect("a size"))
     }
 
-    /// `poll` of this one alone.
+    /// `poll` of this descriptor alone.
     pub(crate) fn poll(
         self,
         entry: &mut libc::pollfd,

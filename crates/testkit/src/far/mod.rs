@@ -1,11 +1,13 @@
-//! Sockets of another host. A case that was written for one process then has its two ends on two hosts, with nothing changed in it.
+//! Sockets of another host. A case that was written for one process then has its two ends on two hosts, with nothing
+//! changed in it.
 //!
-//! Between hosts a second process runs on the other host, and `sys` sends it the calls on descriptors from [`FAR`] up. Which end of
-//! a connection is there is for the runner to say: listeners and what they accept, or what connects to them. Loopback addresses of a
-//! case are translated on their way into the system and back, so that names look as they do on one host.
+//! Between hosts a second process runs on the other host, and `sys` sends it the calls on descriptors from [`FAR`] up.
+//! The runner chooses which end of a connection is far: listeners with the sockets that they accept, or the sockets
+//! that connect to them. Loopback addresses of a case are translated on their way into the system and back, so that
+//! names look as they do on one host.
 //!
-//! Never: a call that cannot be sent. A case that needs one (both ends in one epoll set, a descriptor passed on, a fork that shares
-//! it) ends with [`NOT_BETWEEN`], and the runner runs it within one host.
+//! Never: a call that cannot be sent. A case that needs such a call (both ends in one epoll set, a descriptor passed
+//! on, a fork that shares a descriptor) ends with [`NOT_BETWEEN`], and the runner runs it within one host.
 //!
 //! ```text
 //!   host a: case -- sys --+-- near descriptors: libc                     host b: `conformance far`
@@ -20,7 +22,7 @@ mod own;
 pub(crate) mod wire;
 
 pub use address::{Addresses, near_loopback};
-pub use call::There;
+pub use call::FarDescriptor;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -35,30 +37,30 @@ pub const FAR: Descriptor = 0x4000_0000;
 /// The exit status of a case that cannot be run between hosts.
 pub const NOT_BETWEEN: libc::c_int = 78;
 
-/// What such a case says, in whichever of its processes.
+/// The text that such a case prints, from whichever of its processes.
 pub const NOT_BETWEEN_MARK: &str = "NOT BETWEEN HOSTS";
 
-/// What a case says that had a connection from one host to the other.
+/// The text that a case prints after it had a connection from one host to the other.
 pub const BETWEEN_MARK: &str = "BETWEEN HOSTS";
 
-/// Where the far process listens.
+/// The variable that names the far process's socket.
 pub const SOCKET_VARIABLE: &str = "CONFORMANCE_FAR";
-/// Which end is far.
+/// The variable that names the far end.
 pub const SIDE_VARIABLE: &str = "CONFORMANCE_FAR_SIDE";
-/// The addresses of both hosts.
+/// The variable that holds the addresses of both hosts.
 pub const ADDRESSES_VARIABLE: &str = "CONFORMANCE_HOSTS";
 
 /// Which end of a case's connections is on the other host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Listeners, and what they accept.
+    /// Listeners, and the sockets that they accept.
     Server,
-    /// What connects to them.
+    /// Sockets that connect to listeners.
     Client,
 }
 
 impl Side {
-    /// The word in the environment.
+    /// The value of [`SIDE_VARIABLE`].
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -103,26 +105,26 @@ pub fn socket_for(end: Side, domain: libc::c_int) -> Option<Outcome<Descriptor>>
     is_far.then(|| call::socket(domain))
 }
 
-/// A descriptor that is far, to call something on it.
+/// The far descriptor behind a number, or `None` for a near descriptor.
 #[must_use]
-pub fn of(descriptor: Descriptor) -> Option<There> {
-    (descriptor >= FAR).then(|| There::of(descriptor))
+pub fn of(descriptor: Descriptor) -> Option<FarDescriptor> {
+    (descriptor >= FAR).then(|| FarDescriptor::of(descriptor))
 }
 
-/// Ends a case that needs what cannot be had between hosts.
+/// Ends a case that needs something that does not work between hosts.
 pub fn not_between(what: &str) -> ! {
-    own::say(&format!("{NOT_BETWEEN_MARK}: {what}\n"));
+    own::print_line(&format!("{NOT_BETWEEN_MARK}: {what}\n"));
     own::end(NOT_BETWEEN)
 }
 
-/// Ends the case if it is run between hosts: it looks at what is so within one host only.
+/// Ends the case if it runs between hosts, because it checks something that holds within one host only.
 pub fn only_within(what: &str) {
     if other().is_some() {
         not_between(what);
     }
 }
 
-/// Ends the case if the descriptor is far: this call is not sent.
+/// Ends the case if the descriptor is far, because this call is not sent to the far process.
 pub fn only_near(descriptor: Descriptor, what: &str) {
     if descriptor >= FAR {
         not_between(what);
@@ -131,7 +133,7 @@ pub fn only_near(descriptor: Descriptor, what: &str) {
 
 pub(crate) use address::to_bind;
 
-/// Where a near socket is to be connected to, and whether that is on the other host.
+/// The address to which a near socket is connected, and whether that address is on the other host.
 pub(crate) fn route(raw: &RawAddress) -> (RawAddress, bool) {
     if other().is_none() {
         return (*raw, false);
@@ -141,9 +143,9 @@ pub(crate) fn route(raw: &RawAddress) -> (RawAddress, bool) {
         .filter(|_| raw.length >= length_of::<libc::sockaddr_in>());
     match address {
         Some(address) => {
-            let (there, crosses) = address::to_connect(address, false);
-            let mut routed = RawAddress::from(there);
-            // Cases also try lengths that are wrong.
+            let (target, crosses) = address::to_connect(address, false);
+            let mut routed = RawAddress::from(target);
+            // Cases also try wrong lengths.
             routed.length = raw.length;
             (routed, crosses)
         }
@@ -156,14 +158,15 @@ static CROSSED: AtomicBool = AtomicBool::new(false);
 /// Notes that a connection went from one host to the other.
 pub(crate) fn note_crossing() {
     if !CROSSED.swap(true, Ordering::Relaxed) {
-        own::say(&format!("{BETWEEN_MARK}\n"));
+        own::print_line(&format!("{BETWEEN_MARK}\n"));
     }
 }
 
-/// How many near listeners a case may have had.
+/// How many near listeners a case may have.
 const MOST_LISTENERS: usize = 256;
 
-/// Ports on which near sockets listen, known to forked children too: who connects to one of these stays on this host.
+/// Ports on which near sockets listen, shared with forked children. A connection to one of these ports stays on this
+/// host.
 fn listening() -> &'static [AtomicI32] {
     static SHARED: OnceLock<&'static [AtomicI32]> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -178,14 +181,15 @@ fn listening() -> &'static [AtomicI32] {
     })
 }
 
-/// What must be there before a case forks.
+/// Creates the shared state that must exist before a case forks.
 pub fn prepare() {
     if other().is_some() {
         let _ = listening();
     }
 }
 
-/// So long after `listen` the other host has heard of it. What connects before goes over kernel TCP, which is not what is tested.
+/// How long after `listen` the other host knows of the listener. An earlier connection goes over kernel TCP, which is
+/// not under test.
 const ANNOUNCED: Duration = Duration::from_millis(30);
 
 /// Waits until the other host knows of a new listener.

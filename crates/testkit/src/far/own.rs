@@ -1,4 +1,4 @@
-//! What this process does of its own, on whichever host: no call here has a descriptor that could be far.
+//! Calls of this process about itself, on whichever host. No call here has a descriptor that could be far.
 
 /// `getpid`
 pub fn process() -> libc::pid_t {
@@ -6,8 +6,8 @@ pub fn process() -> libc::pid_t {
     unsafe { libc::getpid() }
 }
 
-/// Says a line to the runner.
-pub fn say(line: &str) {
+/// Prints a line to the runner.
+pub fn print_line(line: &str) {
     // SAFETY: the bytes are borrowed for the call.
     let _ = unsafe { libc::write(1, line.as_ptr().cast(), line.len()) };
 }
@@ -18,7 +18,7 @@ pub fn signal(signal: libc::c_int) {
     unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
 }
 
-/// Ends this process and all others of its group, which would wait for it. The runner gave them a group of their own.
+/// Ends this process and all others of its group, which would wait for it. The runner gave them their own group.
 pub fn end(code: libc::c_int) -> ! {
     // SAFETY: takes integers.
     unsafe {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-/// Which call.
+/// The call that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Call {
@@ -65,13 +65,13 @@ impl Call {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub call: Call,
-    /// As the far process knows it.
+    /// The descriptor's number in the far process.
     pub descriptor: i32,
     pub numbers: [i64; 3],
     pub bytes: Vec<u8>,
 }
 
-/// What it came to: a result or an errno (negative), a second number, bytes.
+/// The result of a call: a result or an errno (negative), a second number, bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub result: i64,
@@ -91,7 +91,7 @@ impl Request {
         output.write_all(&text)
     }
 
-    /// The next request, or none at the end.
+    /// The next request, or `None` at the end of the stream.
     pub fn read(input: &mut impl Read) -> io::Result<Option<Self>> {
         let mut call = [0];
         if input.read(&mut call)? == 0 {

@@ -1,7 +1,7 @@
-//! What cases are written with: pairs of sockets, children, batons, deadlines.
+//! The tools with which cases are written: pairs of sockets, children, batons, deadlines.
 //!
-//! Whatever fails panics; the panic hook of the program prints one line and ends the process with
-//! status 1, in a child and in a thread just as well.
+//! Any failure panics. The panic hook of the program prints one line and ends the process with status 1, also in a
+//! child and in a thread.
 
 mod process;
 mod sockets;
@@ -13,13 +13,13 @@ pub use wait::*;
 
 use std::time::Duration;
 
-/// How long anything that must happen may take on a slow machine.
+/// How long an event that must happen may take on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The same for `poll`.
 pub const PATIENCE_MILLISECONDS: libc::c_int = 10_000;
 
-/// How long a case looks at something that must not happen.
+/// How long a case watches that an event does not happen.
 pub const QUIET_MILLISECONDS: libc::c_int = 40;
 
 /// The exit status of a case that cannot run here.
@@ -31,7 +31,7 @@ pub fn skip(reason: &str) -> ! {
     std::process::exit(SKIPPED)
 }
 
-/// Bytes that differ at each position of a stream: what stands at `offset` for `length` bytes.
+/// Bytes that differ at each position of a stream: those at `offset`, `length` of them.
 #[must_use]
 pub fn pattern(offset: usize, length: usize) -> Vec<u8> {
     (offset..offset + length).map(pattern_byte).collect()

@@ -1,4 +1,4 @@
-//! Children, the watchdog, and both ends of a conversation wherever a case wants them.
+//! Children, the watchdog, and the two ends of a conversation in processes or threads.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ static IN_CHILD: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_watchdog(_: libc::c_int) {
     const TEXT: &[u8] = b"watchdog: not finished in time\n";
-    // Not through the interposed functions: they may be what hangs.
+    // Not through the interposed functions, because they may be what hangs.
     // SAFETY: write with a valid buffer, then exit; both are safe in a signal handler.
     unsafe {
         libc::syscall(libc::SYS_write, 2, TEXT.as_ptr(), TEXT.len());
@@ -22,10 +22,10 @@ extern "C" fn on_watchdog(_: libc::c_int) {
     }
 }
 
-/// Prepares a process for cases: a failure is one line and status 1, and a watchdog runs.
+/// Prepares a process for cases: a failure prints one line and ends with status 1, and a watchdog runs.
 pub fn prepare_process() {
     std::panic::set_hook(Box::new(|information| {
-        let who = if IN_CHILD.load(Ordering::Relaxed) {
+        let prefix = if IN_CHILD.load(Ordering::Relaxed) {
             "child: "
         } else {
             ""
@@ -39,7 +39,7 @@ pub fn prepare_process() {
         let place = information
             .location()
             .map_or_else(String::new, ToString::to_string);
-        let line = format!("FAIL {who}{text} ({place})\n");
+        let line = format!("FAIL {prefix}{text} ({place})\n");
         let _ = sys::write(2, line.as_bytes());
         sys::exit_now(1);
     }));
@@ -61,20 +61,20 @@ pub enum Ended {
     Signal(libc::c_int),
 }
 
-/// A forked child. It is killed should the parent die first.
+/// A forked child. The kernel kills it if the parent dies first.
 pub struct Child {
     /// Its process id.
     pub process: libc::pid_t,
 }
 
 impl Child {
-    /// Waits for its end.
+    /// Waits for the child's end.
     #[track_caller]
     pub fn wait(&self) -> Ended {
         let start = Instant::now();
         loop {
-            let (who, status) = sys::waitpid(self.process, libc::WNOHANG).expect("waitpid");
-            if who == self.process {
+            let (child, status) = sys::waitpid(self.process, libc::WNOHANG).expect("waitpid");
+            if child == self.process {
                 return ended(status);
             }
             assert!(
@@ -86,13 +86,13 @@ impl Child {
         }
     }
 
-    /// Waits for its end, which must be a success.
+    /// Waits for the child's end, which must be a success.
     #[track_caller]
     pub fn join(&self) {
         assert_eq!(self.wait(), Ended::Exit(0), "the child failed");
     }
 
-    /// Kills it with SIGKILL and waits until it is gone.
+    /// Kills the child with SIGKILL and waits for its end.
     #[track_caller]
     pub fn kill(&self) {
         sys::kill(self.process, libc::SIGKILL).expect("kill");
@@ -139,7 +139,7 @@ pub fn child_of_id(process: libc::pid_t) -> Child {
     Child { process }
 }
 
-/// Starts a thread that runs the body; answers its kernel id too.
+/// Starts a thread that runs the body. Returns the thread's kernel id too.
 pub fn start_thread<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> (std::thread::JoinHandle<T>, libc::pid_t) {
@@ -163,7 +163,7 @@ pub fn join_thread<T>(handle: std::thread::JoinHandle<T>) -> T {
     }
 }
 
-/// Where the two ends of a case live.
+/// Where the two ends of a case run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The server is a forked child that makes its own listener.
@@ -207,8 +207,8 @@ pub fn converse(
     }
 }
 
-/// A forked server that accepts one connection and runs a body with it; the client's end is the
-/// answer. For cases that kill it or wait for its end themselves.
+/// A forked server that accepts one connection and runs a body with it. Returns the child and the client's end, for
+/// cases that kill the server or wait for its end themselves.
 #[must_use]
 pub fn forked_server(
     family: Family,

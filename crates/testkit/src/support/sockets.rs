@@ -1,4 +1,4 @@
-//! Sockets by family, connected pairs, whole transfers.
+//! Sockets by family, connected pairs, complete transfers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -50,7 +50,7 @@ pub fn tcp(family: Family) -> Descriptor {
     sys::socket(family.domain(), libc::SOCK_STREAM, 0).expect("socket")
 }
 
-/// A blocking TCP socket for one end of a connection, which between two hosts may be on the other.
+/// A blocking TCP socket for one end of a connection. Between two hosts the socket may be on the other host.
 #[must_use]
 pub fn tcp_for(end: Side, family: Family) -> Descriptor {
     sys::socket_for(end, family.domain()).expect("socket")
@@ -78,7 +78,8 @@ pub fn listener_with(family: Family, backlog: libc::c_int) -> (Descriptor, Socke
     (socket, sys::getsockname(socket).expect("getsockname"))
 }
 
-/// A listener on a port that nobody is given who asks for any: it stays free between a close and the next bind.
+/// A listener on a port that the system gives to no socket that asks for any free port. The port stays free between a
+/// close and the next bind.
 #[must_use]
 pub fn listener_on_own_port(family: Family) -> (Descriptor, SocketAddr) {
     let socket = tcp_for(Side::Server, family);
@@ -102,22 +103,22 @@ pub fn connect_to(address: SocketAddr) -> Descriptor {
     socket
 }
 
-/// An address of the family on which nobody listens.
+/// An address of the family on which no socket listens.
 #[must_use]
 pub fn unused_address(family: Family) -> SocketAddr {
-    // Bound and not listening: nobody else can take the port while the process lives.
+    // Bound and not listening: no other socket can take the port while the process lives.
     let socket = tcp(family);
     sys::bind(socket, family.loopback(0)).expect("bind");
     sys::getsockname(socket).expect("getsockname")
 }
 
-/// A connected pair in this process: the client's end and the server's.
+/// A connected pair in this process: the client's end and the server's end.
 #[must_use]
 pub fn pair(family: Family) -> (Descriptor, Descriptor) {
     pairs(family, 1).remove(0)
 }
 
-/// As many connected pairs, all through one listener: between hosts each listener takes its time to be heard of.
+/// Several connected pairs, all through one listener. Between hosts each new listener must first be announced.
 #[must_use]
 pub fn pairs(family: Family, count: usize) -> Vec<(Descriptor, Descriptor)> {
     let (listening, address) = listener(family);
@@ -155,13 +156,13 @@ pub fn set_int(socket: Descriptor, level: libc::c_int, name: libc::c_int, value:
     }
 }
 
-/// Makes it non-blocking.
+/// Makes the socket non-blocking.
 pub fn set_nonblocking(socket: Descriptor) {
     let flags = sys::fcntl(socket, libc::F_GETFL, 0).expect("F_GETFL");
     sys::fcntl(socket, libc::F_SETFL, flags | libc::O_NONBLOCK).expect("F_SETFL");
 }
 
-/// Makes it blocking.
+/// Makes the socket blocking.
 pub fn set_blocking(socket: Descriptor) {
     let flags = sys::fcntl(socket, libc::F_GETFL, 0).expect("F_GETFL");
     sys::fcntl(socket, libc::F_SETFL, flags & !libc::O_NONBLOCK).expect("F_SETFL");
@@ -189,7 +190,7 @@ pub fn socket_error(socket: Descriptor) -> Errno {
     Errno(sys::option_int(socket, level, libc::SO_ERROR).expect("SO_ERROR"))
 }
 
-/// Sends all of it, waiting where the socket does not block.
+/// Sends all bytes, waiting where the socket does not block.
 pub fn send_all(socket: Descriptor, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -207,7 +208,7 @@ pub fn send_all(socket: Descriptor, bytes: &[u8]) {
     }
 }
 
-/// Receives exactly so many bytes, waiting where the socket does not block.
+/// Receives exactly `length` bytes, waiting where the socket does not block.
 #[must_use]
 pub fn receive_exact(socket: Descriptor, length: usize) -> Vec<u8> {
     let mut bytes = vec![0_u8; length];
@@ -253,7 +254,7 @@ pub fn expect_bytes(socket: Descriptor, expected: &[u8]) {
     );
 }
 
-/// The stream has ended: `recv` answers 0 (waits for it).
+/// Checks that the stream has ended: `recv` returns 0. Waits for the end.
 #[track_caller]
 pub fn expect_end(socket: Descriptor) {
     await_events(socket, libc::POLLIN);
@@ -265,7 +266,7 @@ pub fn expect_end(socket: Descriptor) {
     );
 }
 
-/// A byte goes each way: the connection works.
+/// Sends a byte each way, to check that the connection works.
 #[track_caller]
 pub fn expect_alive(one: Descriptor, other: Descriptor) {
     send_all(one, b">");
@@ -274,7 +275,7 @@ pub fn expect_alive(one: Descriptor, other: Descriptor) {
     expect_bytes(one, b"<");
 }
 
-/// Sends so many bytes of the pattern, from `offset` on.
+/// Sends `length` bytes of the pattern, from `offset` on.
 pub fn send_pattern(socket: Descriptor, offset: usize, length: usize) {
     let mut sent = 0;
     while sent < length {
@@ -284,7 +285,7 @@ pub fn send_pattern(socket: Descriptor, offset: usize, length: usize) {
     }
 }
 
-/// Receives so many bytes of the pattern, from `offset` on.
+/// Receives `length` bytes of the pattern, from `offset` on.
 #[track_caller]
 pub fn expect_pattern(socket: Descriptor, offset: usize, length: usize) {
     let mut received = 0;
@@ -302,14 +303,14 @@ pub fn expect_pattern(socket: Descriptor, offset: usize, length: usize) {
     }
 }
 
-/// Sends until the socket takes no more, and has not for a while; answers how many bytes of the
-/// pattern it took. It stays non-blocking.
+/// Sends until the socket takes no more bytes and has taken none for a while. Returns how many bytes of the pattern it
+/// took. The socket stays non-blocking.
 #[must_use]
 pub fn fill(socket: Descriptor) -> usize {
     set_nonblocking(socket);
     let mut total = 0;
     let mut refused = 0;
-    // What is still under way to the peer may make room once more, also a window probe later.
+    // Bytes still in transit to the peer may make room once more, also a later window probe.
     while refused < 40 {
         match sys::send(
             socket,

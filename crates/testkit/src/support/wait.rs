@@ -1,11 +1,11 @@
-//! Waiting with a deadline, and watching that nothing happens.
+//! Waiting with a deadline, and checks that nothing happens.
 
 use std::time::{Duration, Instant};
 
 use super::{PATIENCE, PATIENCE_MILLISECONDS, QUIET_MILLISECONDS};
 use crate::sys::{self, Descriptor, Errno};
 
-/// `poll` on one descriptor; what it answers for it.
+/// `poll` on one descriptor. Returns its events.
 #[track_caller]
 pub fn poll_one(
     descriptor: Descriptor,
@@ -23,42 +23,42 @@ pub fn poll_one(
     }
 }
 
-/// Waits until `poll` tells one of the events (or an error or hang-up); what it told.
+/// Waits until `poll` reports one of the events (or an error or hang-up). Returns the reported events.
 #[track_caller]
 pub fn await_events(descriptor: Descriptor, events: libc::c_short) -> libc::c_short {
-    let told = poll_one(descriptor, events, PATIENCE_MILLISECONDS);
+    let revents = poll_one(descriptor, events, PATIENCE_MILLISECONDS);
     assert!(
-        told != 0,
+        revents != 0,
         "poll for {events:#x} told nothing for {PATIENCE_MILLISECONDS} ms"
     );
-    told
+    revents
 }
 
-/// Waits until `poll` tells exactly these, when asked for `asked`.
+/// Waits until `poll` reports exactly these events, when asked for `asked`.
 #[track_caller]
 pub fn await_exactly(descriptor: Descriptor, asked: libc::c_short, expected: libc::c_short) {
     let start = Instant::now();
     loop {
-        let told = poll_one(descriptor, asked, 0);
-        if told == expected {
+        let events = poll_one(descriptor, asked, 0);
+        if events == expected {
             return;
         }
         assert!(
             start.elapsed() < PATIENCE,
-            "poll for {asked:#x} tells {told:#x}, not {expected:#x}"
+            "poll for {asked:#x} tells {events:#x}, not {expected:#x}"
         );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Nothing is told for a while.
+/// Checks that `poll` reports nothing for a while.
 #[track_caller]
 pub fn expect_quiet(descriptor: Descriptor, events: libc::c_short) {
-    let told = poll_one(descriptor, events, QUIET_MILLISECONDS);
-    assert_eq!(told, 0, "poll for {events:#x} told {told:#x}");
+    let revents = poll_one(descriptor, events, QUIET_MILLISECONDS);
+    assert_eq!(revents, 0, "poll for {events:#x} told {revents:#x}");
 }
 
-/// Waits until it is true.
+/// Waits until the condition is true.
 #[track_caller]
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -82,13 +82,13 @@ fn is_asleep(task: libc::pid_t) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{task}/stat")) else {
         return false;
     };
-    // The state follows the name, which is in parentheses and may hold anything.
+    // The state follows the name, which is in parentheses and may hold any characters.
     stat.rsplit(')')
         .next()
         .is_some_and(|rest| rest.trim_start().starts_with('S'))
 }
 
-/// How many descriptors this process has, without the one that reads the folder.
+/// How many descriptors this process has open, without the one that reads the folder.
 #[must_use]
 pub fn count_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd")
@@ -96,7 +96,7 @@ pub fn count_descriptors() -> usize {
         .unwrap_or(0)
 }
 
-/// A pipe through which threads and processes let each other go on.
+/// A pipe through which threads and processes release each other.
 #[derive(Clone, Copy)]
 pub struct Baton {
     reader: Descriptor,
@@ -111,13 +111,13 @@ impl Default for Baton {
 }
 
 impl Baton {
-    /// A new one; children inherit it.
+    /// A new baton, which children inherit.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets one waiter go on.
+    /// Releases one waiter.
     pub fn pass(&self) {
         self.send(0);
     }
@@ -128,7 +128,7 @@ impl Baton {
         let _ = self.receive();
     }
 
-    /// Passes a number.
+    /// Sends a number, which releases one waiter.
     pub fn send(&self, value: u64) {
         assert_eq!(
             sys::write(self.writer, &value.to_ne_bytes()),
@@ -153,7 +153,7 @@ impl Baton {
         }
     }
 
-    /// Closes this process's ends.
+    /// Closes this process's ends of the pipe.
     pub fn close(self) {
         sys::close(self.reader).expect("close");
         sys::close(self.writer).expect("close");

@@ -1,4 +1,4 @@
-//! What can be done with any descriptor.
+//! Calls that work on any descriptor.
 
 use std::mem::zeroed;
 
@@ -7,8 +7,8 @@ use crate::far;
 
 /// `close`
 pub fn close(descriptor: Descriptor) -> Outcome<()> {
-    if let Some(there) = far::of(descriptor) {
-        return there.close();
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.close();
     }
     // SAFETY: takes an integer; cases own what they close.
     check_unit(unsafe { libc::close(descriptor) })
@@ -16,8 +16,8 @@ pub fn close(descriptor: Descriptor) -> Outcome<()> {
 
 /// `dup`
 pub fn dup(descriptor: Descriptor) -> Outcome<Descriptor> {
-    if let Some(there) = far::of(descriptor) {
-        return there.dup();
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.dup();
     }
     // SAFETY: takes an integer.
     check(unsafe { libc::dup(descriptor) })
@@ -43,8 +43,8 @@ pub fn fcntl(
     command: libc::c_int,
     value: libc::c_int,
 ) -> Outcome<libc::c_int> {
-    if let Some(there) = far::of(descriptor) {
-        return there.fcntl(command, value);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.fcntl(command, value);
     }
     // SAFETY: only commands that take an integer are used.
     check(unsafe { libc::fcntl(descriptor, command, value) })
@@ -56,8 +56,8 @@ pub fn ioctl_int(
     request: libc::c_ulong,
     value: libc::c_int,
 ) -> Outcome<libc::c_int> {
-    if let Some(there) = far::of(descriptor) {
-        return there.ioctl_int(request, value);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.ioctl_int(request, value);
     }
     let mut value = value;
     // SAFETY: only requests that take a pointer to an int are used.

@@ -31,7 +31,7 @@ pub fn set_descriptor_limit(soft: u64) -> Outcome<()> {
     set_limit(libc::RLIMIT_NOFILE, &limit)
 }
 
-/// `mmap` of private memory; its address.
+/// `mmap` of private memory. Returns its address.
 pub fn map_private(length: usize) -> Outcome<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -43,7 +43,7 @@ pub fn map_private(length: usize) -> Outcome<usize> {
     Ok(mapped.expose_provenance())
 }
 
-/// `munmap` of what [`map_private`] made.
+/// `munmap` of memory that [`map_private`] mapped.
 pub fn unmap(address: usize, length: usize) -> Outcome<()> {
     let address = std::ptr::with_exposed_provenance_mut(address);
     // SAFETY: the caller's mapping, which nothing refers to.

@@ -1,7 +1,7 @@
 //! One thin function per C library call: the call, its result as a `Result`, nothing else.
 //!
-//! They go through the dynamic symbols of the C library, so a preloaded library is in the way
-//! exactly as it would be for a C program; those in `number` through `syscall` on purpose.
+//! The functions go through the dynamic symbols of the C library, so that a preloaded library interposes them exactly
+//! as it would for a C program. The functions in `number` go through `syscall` on purpose.
 
 mod descriptor;
 mod limits;

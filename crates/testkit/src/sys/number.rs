@@ -1,12 +1,12 @@
-//! Calls by their number: through the C library's function `syscall`, as the runtimes of some
-//! languages make them, or past the C library.
+//! Calls by their number: through the C library's function `syscall`, as the runtimes of some languages make them, or
+//! past the C library.
 
 use std::mem::zeroed;
 use std::net::SocketAddr;
 
 use libc::{c_int, c_long};
 
-use super::{Descriptor, Outcome, RawAddress, Told, check_size, last_errno, told};
+use super::{Descriptor, Event, Outcome, RawAddress, check_size, last_errno, reported_events};
 use crate::far;
 
 fn int(value: c_int) -> usize {
@@ -17,7 +17,7 @@ fn int(value: c_int) -> usize {
 /// `syscall`, with up to six arguments.
 ///
 /// # Safety
-/// As the call of this number.
+/// The safety rules of the call with this number apply.
 unsafe fn call(number: c_long, arguments: &[usize]) -> Outcome<usize> {
     let at = |index: usize| arguments.get(index).copied().unwrap_or(0);
     // SAFETY: the caller's promise; more arguments than the call takes do no harm.
@@ -29,7 +29,7 @@ fn descriptor(result: Outcome<usize>) -> Outcome<Descriptor> {
     result.map(|value| Descriptor::try_from(value).expect("a descriptor"))
 }
 
-/// `syscall` with integers only. For calls that take no pointer.
+/// `syscall` with integers only, for calls that take no pointer.
 pub fn number(number: c_long, arguments: &[c_int]) -> Outcome<Descriptor> {
     let arguments: Vec<usize> = arguments.iter().map(|value| int(*value)).collect();
     // SAFETY: used for calls that take integers.
@@ -41,7 +41,7 @@ pub fn number_close(descriptor: Descriptor) -> Outcome<()> {
     number(libc::SYS_close, &[descriptor]).map(|_| ())
 }
 
-/// `close` that no library sees.
+/// `close` without the C library, so that no preloaded library sees it.
 pub fn close_unseen(descriptor: Descriptor) {
     // SAFETY: takes an integer; clobbers what a call clobbers.
     #[cfg(target_arch = "x86_64")]
@@ -130,7 +130,7 @@ pub fn number_name(call_number: c_long, socket: Descriptor) -> Outcome<Option<So
     let mut raw = RawAddress::empty();
     let start = (&raw mut raw.storage).addr();
     let length = (&raw mut raw.length).addr();
-    // SAFETY: raw has room for the length it says.
+    // SAFETY: raw has room for the length that it holds.
     unsafe { call(call_number, &[int(socket), start, length]) }
         .map(|_| raw.decode().map(far::near_loopback))
 }
@@ -155,7 +155,7 @@ pub fn number_ppoll(
     unsafe { call(libc::SYS_ppoll, &arguments) }
 }
 
-/// `syscall(SYS_pselect6)` for reading from one descriptor; true when it can be read
+/// `syscall(SYS_pselect6)` for reading from one descriptor; true when the descriptor is readable
 pub fn number_pselect(read: Descriptor, timeout: libc::timespec, mask: u64) -> Outcome<bool> {
     // SAFETY: an fd_set of zeroes is the empty set, and the descriptor is below FD_SETSIZE.
     let mut set = unsafe {
@@ -199,7 +199,7 @@ pub fn number_epoll_wait(
     room: usize,
     timeout: c_int,
     mask: u64,
-) -> Outcome<Vec<Told>> {
+) -> Outcome<Vec<Event>> {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     let arguments = [
         int(set),
@@ -211,7 +211,10 @@ pub fn number_epoll_wait(
     ];
     // SAFETY: events is writable for its length, the mask is valid.
     let count = unsafe { call(libc::SYS_epoll_pwait, &arguments) }?;
-    Ok(told(&events, c_int::try_from(count).unwrap_or(0)))
+    Ok(reported_events(
+        &events,
+        c_int::try_from(count).unwrap_or(0),
+    ))
 }
 
 /// `sendmsg` of a plain message by number

@@ -14,8 +14,8 @@ pub fn kill(process: libc::pid_t, signal: libc::c_int) -> Outcome<()> {
 pub fn waitpid(process: libc::pid_t, flags: libc::c_int) -> Outcome<(libc::pid_t, libc::c_int)> {
     let mut status = 0;
     // SAFETY: status has room.
-    let who = check(unsafe { libc::waitpid(process, &raw mut status, flags) })?;
-    Ok((who, status))
+    let child = check(unsafe { libc::waitpid(process, &raw mut status, flags) })?;
+    Ok((child, status))
 }
 
 /// `gettid`

@@ -27,9 +27,9 @@ pub const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE.cast_unsigned();
 /// `poll`
 pub fn poll(entries: &mut [libc::pollfd], timeout: libc::c_int) -> Outcome<libc::c_int> {
     if let [entry] = entries
-        && let Some(there) = far::of(entry.fd)
+        && let Some(far_descriptor) = far::of(entry.fd)
     {
-        return there.poll(entry, timeout);
+        return far_descriptor.poll(entry, timeout);
     }
     all_near(entries);
     let count = libc::nfds_t::try_from(entries.len()).expect("few descriptors");
@@ -71,7 +71,7 @@ impl Default for Set {
 }
 
 impl Set {
-    /// A set of these; all below `FD_SETSIZE`.
+    /// A set of these descriptors, all below `FD_SETSIZE`.
     #[must_use]
     pub fn of(descriptors: &[Descriptor]) -> Self {
         let mut set = Self::default();
@@ -83,7 +83,7 @@ impl Set {
         set
     }
 
-    /// Whether it holds this one.
+    /// Whether the set holds a descriptor.
     #[must_use]
     pub fn has(&self, descriptor: Descriptor) -> bool {
         // SAFETY: cases keep to numbers below FD_SETSIZE.
@@ -91,7 +91,7 @@ impl Set {
     }
 }
 
-/// `select` up to and including `highest`, for at most so many milliseconds
+/// `select` up to and including `highest`, for at most `milliseconds`
 pub fn select(
     highest: Descriptor,
     read: Option<&mut Set>,
@@ -152,24 +152,24 @@ pub fn epoll_control(
     check_unit(unsafe { libc::epoll_ctl(set, operation, descriptor, &raw mut event) })
 }
 
-/// What `epoll_wait` told of one descriptor: its events and its data.
+/// An event that `epoll_wait` returned: the reported bits and the data of one member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Told {
-    /// The data given when it was added.
+pub struct Event {
+    /// The data given when the member was added.
     pub data: u64,
-    /// The events.
+    /// The reported bits.
     pub events: u32,
 }
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for Event {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}:{:#x}", self.data, self.events)
     }
 }
 
-pub(super) fn told(events: &[libc::epoll_event], count: libc::c_int) -> Vec<Told> {
+pub(super) fn reported_events(events: &[libc::epoll_event], count: libc::c_int) -> Vec<Event> {
     let count = usize::try_from(count).unwrap_or_default();
-    let one = |event: &libc::epoll_event| Told {
+    let one = |event: &libc::epoll_event| Event {
         data: event.u64,
         events: event.events,
     };
@@ -177,12 +177,12 @@ pub(super) fn told(events: &[libc::epoll_event], count: libc::c_int) -> Vec<Told
 }
 
 /// `epoll_wait` for at most `room` events
-pub fn epoll_wait(set: Descriptor, room: usize, timeout: libc::c_int) -> Outcome<Vec<Told>> {
+pub fn epoll_wait(set: Descriptor, room: usize, timeout: libc::c_int) -> Outcome<Vec<Event>> {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     let length = libc::c_int::try_from(room).expect("few events");
     // SAFETY: events is writable for its length.
     let count = check(unsafe { libc::epoll_wait(set, events.as_mut_ptr(), length, timeout) })?;
-    Ok(told(&events, count))
+    Ok(reported_events(&events, count))
 }
 
 /// `epoll_pwait`
@@ -191,13 +191,13 @@ pub fn epoll_pwait(
     room: usize,
     timeout: libc::c_int,
     mask: &libc::sigset_t,
-) -> Outcome<Vec<Told>> {
+) -> Outcome<Vec<Event>> {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     let length = libc::c_int::try_from(room).expect("few events");
     // SAFETY: events is writable for its length, the mask is valid.
     let count =
         check(unsafe { libc::epoll_pwait(set, events.as_mut_ptr(), length, timeout, mask) })?;
-    Ok(told(&events, count))
+    Ok(reported_events(&events, count))
 }
 
 /// `eventfd`

@@ -1,4 +1,4 @@
-//! A ring of `io_uring` as libuv uses it: set up by number, for changes of epoll sets.
+//! An `io_uring` ring as libuv uses it: set up by number, for changes of epoll sets.
 
 use std::ptr::null_mut;
 
@@ -11,7 +11,7 @@ const SUBMISSIONS_AT: libc::off_t = 0x1000_0000;
 const EPOLL_CTL: u8 = 29;
 const SINGLE_MMAP: u32 = 1;
 const GETEVENTS: c_int = 1;
-/// Words of the parameters: features, the submission ring's offsets, the completion ring's.
+/// Offsets in words of the parameters: features, the submission ring's offsets, the completion ring's.
 const FEATURES: usize = 5;
 const TAIL: usize = 11;
 const MASK: usize = 12;
@@ -20,7 +20,7 @@ const COMPLETED_HEAD: usize = 20;
 const COMPLETED_MASK: usize = 22;
 const COMPLETIONS: usize = 25;
 
-/// What is submitted, 64 bytes.
+/// A submission entry, 64 bytes.
 #[repr(C)]
 struct Submission {
     operation: u8,
@@ -41,7 +41,7 @@ struct Completion {
     flags: u32,
 }
 
-/// A ring.
+/// A mapped `io_uring` ring.
 pub struct Ring {
     fd: Descriptor,
     parameters: [u32; 30],
@@ -49,7 +49,7 @@ pub struct Ring {
     submissions: *mut Submission,
 }
 
-/// A ring, where the system has them.
+/// Sets up a ring, where the system has `io_uring`.
 pub fn ring() -> Outcome<Ring> {
     let mut parameters = [0u32; 30];
     // SAFETY: the parameters have room for what the call writes.
@@ -78,13 +78,13 @@ pub fn ring() -> Outcome<Ring> {
 }
 
 impl Ring {
-    /// A word of the rings.
+    /// A word of the rings, at the offset that a parameter holds.
     fn word(&self, parameter: usize) -> *mut u32 {
         // SAFETY: the kernel gave the offset, within the page for so few entries.
         unsafe { self.rings.add(self.parameters[parameter] as usize).cast() }
     }
 
-    /// `EPOLL_CTL_ADD` by the ring, one at a time
+    /// `EPOLL_CTL_ADD` through the ring, one entry at a time
     pub fn epoll_add(&self, set: Descriptor, member: Descriptor, events: u32) -> Outcome<()> {
         let data = u64::try_from(member).unwrap_or(0);
         let event = libc::epoll_event { events, u64: data };

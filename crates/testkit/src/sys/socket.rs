@@ -31,8 +31,8 @@ pub fn socketpair(domain: libc::c_int, kind: libc::c_int) -> Outcome<[Descriptor
 
 /// `bind`
 pub fn bind(descriptor: Descriptor, address: SocketAddr) -> Outcome<()> {
-    if let Some(there) = far::of(descriptor) {
-        return there.bind(address);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.bind(address);
     }
     let raw = RawAddress::from(far::to_bind(address, false));
     // SAFETY: raw holds an address of the length given.
@@ -41,8 +41,8 @@ pub fn bind(descriptor: Descriptor, address: SocketAddr) -> Outcome<()> {
 
 /// `listen`
 pub fn listen(descriptor: Descriptor, backlog: libc::c_int) -> Outcome<()> {
-    if let Some(there) = far::of(descriptor) {
-        return there.listen(backlog);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.listen(backlog);
     }
     // SAFETY: takes integers.
     check_unit(unsafe { libc::listen(descriptor, backlog) })?;
@@ -57,8 +57,8 @@ pub fn connect(descriptor: Descriptor, address: SocketAddr) -> Outcome<()> {
 
 /// `connect` with an address of any family and length
 pub fn connect_raw(descriptor: Descriptor, raw: &RawAddress) -> Outcome<()> {
-    if let Some(there) = far::of(descriptor) {
-        return there.connect(raw);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.connect(raw);
     }
     let (raw, crosses) = far::route(raw);
     // SAFETY: raw holds an address of the length given.
@@ -71,10 +71,10 @@ pub fn connect_raw(descriptor: Descriptor, raw: &RawAddress) -> Outcome<()> {
     result
 }
 
-/// `accept` without asking who it is
+/// `accept` without the peer's address
 pub fn accept(listener: Descriptor) -> Outcome<Descriptor> {
-    if let Some(there) = far::of(listener) {
-        return there.accept();
+    if let Some(far_descriptor) = far::of(listener) {
+        return far_descriptor.accept();
     }
     // SAFETY: null for both means that no address is wanted.
     check(unsafe { libc::accept(listener, std::ptr::null_mut(), std::ptr::null_mut()) })
@@ -82,8 +82,8 @@ pub fn accept(listener: Descriptor) -> Outcome<Descriptor> {
 
 /// `accept` with the peer's address
 pub fn accept_from(listener: Descriptor) -> Outcome<(Descriptor, SocketAddr)> {
-    if let Some(there) = far::of(listener) {
-        return there.accept_from();
+    if let Some(far_descriptor) = far::of(listener) {
+        return far_descriptor.accept_from();
     }
     let mut raw = RawAddress::empty();
     // SAFETY: raw has room for the length given.
@@ -94,10 +94,10 @@ pub fn accept_from(listener: Descriptor) -> Outcome<(Descriptor, SocketAddr)> {
     Ok((descriptor, near_loopback(address)))
 }
 
-/// `accept4` without asking who it is
+/// `accept4` without the peer's address
 pub fn accept4(listener: Descriptor, flags: libc::c_int) -> Outcome<Descriptor> {
-    if let Some(there) = far::of(listener) {
-        return there.accept4(flags);
+    if let Some(far_descriptor) = far::of(listener) {
+        return far_descriptor.accept4(flags);
     }
     // SAFETY: null for both means that no address is wanted.
     check(unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) })
@@ -105,8 +105,8 @@ pub fn accept4(listener: Descriptor, flags: libc::c_int) -> Outcome<Descriptor> 
 
 /// `shutdown`
 pub fn shutdown(descriptor: Descriptor, how: libc::c_int) -> Outcome<()> {
-    if let Some(there) = far::of(descriptor) {
-        return there.shutdown(how);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.shutdown(how);
     }
     // SAFETY: takes integers.
     check_unit(unsafe { libc::shutdown(descriptor, how) })
@@ -114,8 +114,8 @@ pub fn shutdown(descriptor: Descriptor, how: libc::c_int) -> Outcome<()> {
 
 /// `getsockname`
 pub fn getsockname(descriptor: Descriptor) -> Outcome<SocketAddr> {
-    if let Some(there) = far::of(descriptor) {
-        return there.getsockname();
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.getsockname();
     }
     let mut raw = RawAddress::empty();
     // SAFETY: raw has room for the length given.
@@ -133,8 +133,8 @@ pub fn getsockname(descriptor: Descriptor) -> Outcome<SocketAddr> {
 
 /// `getpeername`
 pub fn getpeername(descriptor: Descriptor) -> Outcome<SocketAddr> {
-    if let Some(there) = far::of(descriptor) {
-        return there.getpeername();
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.getpeername();
     }
     let mut raw = RawAddress::empty();
     // SAFETY: raw has room for the length given.
@@ -158,10 +158,10 @@ pub fn set_option<T: Copy>(
     value: T,
 ) -> Outcome<()> {
     let pointer: *const libc::c_void = (&raw const value).cast();
-    if let Some(there) = far::of(descriptor) {
+    if let Some(far_descriptor) = far::of(descriptor) {
         // SAFETY: value is alive; cases pass integers and C structures without padding.
         let bytes = unsafe { std::slice::from_raw_parts(pointer.cast(), size_of::<T>()) };
-        return there.set_option(level, name, bytes);
+        return far_descriptor.set_option(level, name, bytes);
     }
     // SAFETY: value is alive and of the length given.
     check_unit(unsafe { libc::setsockopt(descriptor, level, name, pointer, length_of::<T>()) })
@@ -174,8 +174,8 @@ pub fn set_option_bytes(
     name: libc::c_int,
     value: &[u8],
 ) -> Outcome<()> {
-    if let Some(there) = far::of(descriptor) {
-        return there.set_option(level, name, value);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.set_option(level, name, value);
     }
     let length = libc::socklen_t::try_from(value.len()).expect("options are short");
     // SAFETY: value is alive and of the length given.
@@ -189,8 +189,8 @@ pub fn option<T: Copy>(
     name: libc::c_int,
 ) -> Outcome<T> {
     let mut value = MaybeUninit::<T>::zeroed();
-    if let Some(there) = far::of(descriptor) {
-        let bytes = there.option(level, name, size_of::<T>())?;
+    if let Some(far_descriptor) = far::of(descriptor) {
+        let bytes = far_descriptor.option(level, name, size_of::<T>())?;
         assert!(bytes.len() <= size_of::<T>(), "more than was room for");
         // SAFETY: value has room for these bytes, as was just checked.
         unsafe {
@@ -233,8 +233,8 @@ pub fn option_bytes(
     name: libc::c_int,
     room: usize,
 ) -> Outcome<Vec<u8>> {
-    if let Some(there) = far::of(descriptor) {
-        return there.option(level, name, room);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.option(level, name, room);
     }
     let mut value = vec![0_u8; room];
     let mut length = libc::socklen_t::try_from(room).expect("options are short");
@@ -254,8 +254,8 @@ pub fn option_bytes(
 
 /// `sockatmark`
 pub fn at_mark(descriptor: Descriptor) -> Outcome<bool> {
-    if let Some(there) = far::of(descriptor) {
-        return there.at_mark();
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.at_mark();
     }
     unsafe extern "C" {
         fn sockatmark(descriptor: libc::c_int) -> libc::c_int;

@@ -1,4 +1,4 @@
-//! Bytes in and out.
+//! Sending and receiving bytes.
 
 use std::net::SocketAddr;
 
@@ -7,8 +7,8 @@ use crate::far;
 
 /// `send`
 pub fn send(descriptor: Descriptor, bytes: &[u8], flags: libc::c_int) -> Outcome<usize> {
-    if let Some(there) = far::of(descriptor) {
-        return there.send(bytes, flags);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.send(bytes, flags);
     }
     // SAFETY: bytes is readable for its length.
     check_size(unsafe { libc::send(descriptor, bytes.as_ptr().cast(), bytes.len(), flags) })
@@ -16,14 +16,14 @@ pub fn send(descriptor: Descriptor, bytes: &[u8], flags: libc::c_int) -> Outcome
 
 /// `recv`
 pub fn recv(descriptor: Descriptor, bytes: &mut [u8], flags: libc::c_int) -> Outcome<usize> {
-    if let Some(there) = far::of(descriptor) {
-        return there.recv(bytes, flags);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.recv(bytes, flags);
     }
     // SAFETY: bytes is writable for its length.
     check_size(unsafe { libc::recv(descriptor, bytes.as_mut_ptr().cast(), bytes.len(), flags) })
 }
 
-/// `recv` with any pointer and length, for what must be refused or needs no buffer.
+/// `recv` with any pointer and length, for calls that must be refused or need no buffer.
 ///
 /// # Safety
 /// The kernel may write `length` bytes at `pointer`, if they are mapped.
@@ -38,7 +38,7 @@ pub unsafe fn recv_raw(
     check_size(unsafe { libc::recv(descriptor, pointer.cast(), length, flags) })
 }
 
-/// `send` with any pointer and length, for what must be refused.
+/// `send` with any pointer and length, for calls that must be refused.
 ///
 /// # Safety
 /// `pointer` must not be readable memory that others write meanwhile.
@@ -60,8 +60,8 @@ pub fn sendto(
     flags: libc::c_int,
     address: SocketAddr,
 ) -> Outcome<usize> {
-    if let Some(there) = far::of(descriptor) {
-        return there.sendto(bytes, flags, address);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.sendto(bytes, flags, address);
     }
     let raw = RawAddress::from(address);
     // SAFETY: bytes is readable for its length, raw holds an address of the length given.
@@ -77,7 +77,7 @@ pub fn sendto(
     })
 }
 
-/// `recvfrom`, with the length the kernel says the address has
+/// `recvfrom`. Also returns the address length that the kernel reports.
 pub fn recvfrom(
     descriptor: Descriptor,
     bytes: &mut [u8],
@@ -101,8 +101,8 @@ pub fn recvfrom(
 
 /// `read`
 pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Outcome<usize> {
-    if let Some(there) = far::of(descriptor) {
-        return there.read(bytes);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.read(bytes);
     }
     // SAFETY: bytes is writable for its length.
     check_size(unsafe { libc::read(descriptor, bytes.as_mut_ptr().cast(), bytes.len()) })
@@ -110,8 +110,8 @@ pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Outcome<usize> {
 
 /// `write`
 pub fn write(descriptor: Descriptor, bytes: &[u8]) -> Outcome<usize> {
-    if let Some(there) = far::of(descriptor) {
-        return there.write(bytes);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.write(bytes);
     }
     // SAFETY: bytes is readable for its length.
     check_size(unsafe { libc::write(descriptor, bytes.as_ptr().cast(), bytes.len()) })
@@ -153,8 +153,8 @@ fn count(vector: &[libc::iovec]) -> libc::c_int {
 
 /// `writev`
 pub fn writev(descriptor: Descriptor, parts: &[&[u8]]) -> Outcome<usize> {
-    if let Some(there) = far::of(descriptor) {
-        return there.writev(parts);
+    if let Some(far_descriptor) = far::of(descriptor) {
+        return far_descriptor.writev(parts);
     }
     let vector = gather(parts);
     // SAFETY: every entry is readable for its length.

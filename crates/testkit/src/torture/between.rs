@@ -1,4 +1,5 @@
-//! The two ends as programs on two hosts: what comes is compared as on one host, and what goes wrong between the hosts must not show.
+//! The two ends as programs on two hosts. Bytes are compared as on one host, and a fault between the hosts must not
+//! show.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -9,14 +10,15 @@ use std::time::{Duration, Instant};
 use netchannel_namespaces::Configuration;
 use netchannel_testkit::support::{Family, SKIPPED, tcp};
 use netchannel_testkit::sys;
-use netchannel_testkit::two_hosts::{Absent, Over, TwoHosts};
+use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts};
 
 use crate::{Mode, Options, ends};
 
-/// How long a program that has done its work may take to end.
+/// How long a program may take to end after it has done its work.
 const LATEST: Duration = Duration::from_secs(30);
 
-/// Every mode and family for a while, over NetChannel if a program is given, else over kernel TCP; the exit status.
+/// Runs every mode and family for a while, over NetChannel if a program is given, else over kernel TCP. Returns the
+/// exit status.
 pub fn run(options: &Options, modes: &[Mode], families: &[Family]) -> i32 {
     let hosts = match make_hosts(options) {
         Ok(hosts) => hosts,
@@ -40,7 +42,7 @@ pub fn run(options: &Options, modes: &[Mode], families: &[Family]) -> i32 {
     0
 }
 
-/// The server's end, as a program of its own: says where it listens.
+/// The server's end, as a program of its own. It prints its address.
 pub fn serve(options: &Options, mode: Mode, duration: Duration) {
     let family = if options.address.is_ipv4() {
         Family::V4
@@ -58,39 +60,39 @@ pub fn serve(options: &Options, mode: Mode, duration: Duration) {
     println!("PASS served");
 }
 
-/// Two hosts, or the exit status that says why there are none.
+/// Makes two hosts. Returns the exit status if they cannot be made.
 pub fn make_hosts(options: &Options) -> Result<TwoHosts, i32> {
     make_hosts_with(options, &Configuration::default())
 }
 
-/// The same, with daemons that are told more.
+/// As [`make_hosts`], with more configuration of the daemons.
 pub fn make_hosts_with(
     options: &Options,
     configuration: &Configuration<'_>,
 ) -> Result<TwoHosts, i32> {
     let made = TwoHosts::make_with(options.netchannel.as_deref(), configuration);
     made.map_err(|absent| match absent {
-        Absent::NotHere(text) => {
+        HostsError::Unsupported(text) => {
             println!("skipped: {text}");
             SKIPPED
         }
-        Absent::Failed(text) => {
+        HostsError::Failed(text) => {
             eprintln!("{text}");
             1
         }
     })
 }
 
-/// What carries the connections of a run.
-pub fn over(options: &Options) -> Over {
+/// The transport of a run's connections.
+pub fn carrier(options: &Options) -> Carrier {
     match options.netchannel {
-        Some(_) => Over::NetChannel,
-        None => Over::Kernel,
+        Some(_) => Carrier::NetChannel,
+        None => Carrier::Kernel,
     }
 }
 
-/// This program.
-pub fn this() -> PathBuf {
+/// The path of this program.
+pub fn this_program() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
 }
 
@@ -113,7 +115,7 @@ impl Transfer {
     /// Starts both ends.
     ///
     /// # Panics
-    /// If they cannot be started.
+    /// If the programs cannot be started.
     pub fn start(
         hosts: &TwoHosts,
         options: &Options,
@@ -131,7 +133,7 @@ impl Transfer {
                 .args(["--patience", &options.patience.as_secs().to_string()]);
         };
         let address = SocketAddr::new(address_of_b(hosts, family), 0);
-        let mut command = hosts.command(&this(), hosts.b(), over(options));
+        let mut command = hosts.command(&this_program(), hosts.b(), carrier(options));
         command.arg("serve");
         words(&mut command, address);
         let mut server = Program::start(command);
@@ -140,7 +142,7 @@ impl Transfer {
             Some(Ok(address)) => address,
             _ => panic!("the server says {line:?}: {}", server.rest()),
         };
-        let mut command = hosts.command(&this(), hosts.a(), over(options));
+        let mut command = hosts.command(&this_program(), hosts.a(), carrier(options));
         command.arg("drive");
         words(&mut command, address);
         Self {
@@ -149,12 +151,12 @@ impl Transfer {
         }
     }
 
-    /// Whether both still work.
+    /// Whether both programs still run.
     pub fn is_running(&mut self) -> bool {
         self.client.is_running() && self.server.is_running()
     }
 
-    /// Waits for both, which must say that all was well; what the client said.
+    /// Waits for the end of both programs, which must report success. Returns the client's output.
     pub fn finish(&mut self, limit: Duration) -> Result<String, String> {
         let end = Instant::now() + limit;
         let client = self.client.end(end);
@@ -168,17 +170,17 @@ impl Transfer {
     }
 }
 
-/// A program whose lines are read, and which is killed with the value.
+/// A program whose output is read by lines. Dropping the value kills the program.
 pub struct Program {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Program {
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Panics
-    /// If that cannot be done.
+    /// If the program cannot be started.
     pub fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a program starts");
@@ -189,31 +191,31 @@ impl Program {
         }
     }
 
-    /// Its process.
+    /// The program's process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line; empty at the end.
+    /// The next line, empty at the end of the output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         let _ = self.output.read_line(&mut line);
         line.trim_end().to_owned()
     }
 
-    /// What else it has said. Waits for its end.
+    /// The rest of the output. Waits for the program's end.
     pub fn rest(&mut self) -> String {
         let mut text = String::new();
         let _ = self.output.read_to_string(&mut text);
         text
     }
 
-    /// Whether it has not ended.
+    /// Whether the program still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for a good end, and answers what it had still said.
+    /// Waits for a successful end. Returns the rest of the output.
     pub fn end(&mut self, latest: Instant) -> Result<String, String> {
         loop {
             match self.child.try_wait() {

@@ -13,7 +13,7 @@ use crate::flow::{Receiver, Sender, Step};
 use crate::script::{Ending, Role, Script};
 use crate::{STOP, accept_script, open};
 
-/// Runs one end of a connection to its end.
+/// Runs one end of a connection until it is done.
 pub fn run(socket: Descriptor, script: Script, role: Role) {
     let sending = thread::spawn(move || send(socket, &script, role));
     if !script.aborts(role) {
@@ -76,12 +76,12 @@ fn receive(socket: Descriptor, script: &Script, role: Role) {
         }
     }
     if script.is_lenient(role) {
-        // The sender may sleep in a full buffer that nobody empties any more.
+        // The sender may sleep in a full buffer that is no longer read.
         let _ = sys::shutdown(socket, libc::SHUT_RDWR);
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until a client sends the stop number.
 pub fn serve(listening: Descriptor, seed: u64) {
     let mut threads = Vec::new();
     loop {
@@ -103,7 +103,7 @@ pub fn serve(listening: Descriptor, seed: u64) {
     }
 }
 
-/// Keeps so many connections going until the time is over.
+/// Keeps a number of connections busy until the time is over.
 pub fn drive(
     address: SocketAddr,
     seed: u64,

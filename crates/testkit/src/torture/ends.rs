@@ -1,4 +1,4 @@
-//! The two ends of a run of `bytes`, wherever they are.
+//! The two ends of a run of `bytes`, on one host or two.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::{Mode, Options, STOP, blocking, flow, readiness, send_number};
 
-/// How many descriptors a library may keep for later when all connections have ended: some pools of
-/// 64, however many connections there were (thousands).
+/// How many descriptors a library may keep for later use when all connections have ended: some pools of 64, however
+/// many connections there were (thousands).
 const KEPT: usize = 256;
 
 fn watchdog(options: &Options, duration: Duration) {
@@ -19,7 +19,7 @@ fn watchdog(options: &Options, duration: Duration) {
     sys::alarm(u32::try_from(seconds).unwrap_or(60));
 }
 
-/// Serves connections until it is told to stop, and holds no more than before then.
+/// Serves connections until a client sends the stop number, and checks that no more descriptors are open than before.
 pub fn serve(listening: Descriptor, options: &Options, mode: Mode, duration: Duration) {
     let Options {
         seed,
@@ -42,7 +42,7 @@ pub fn serve(listening: Descriptor, options: &Options, mode: Mode, duration: Dur
     );
 }
 
-/// Opens connections for a while, then stops the server; what was done.
+/// Opens connections for a while, then stops the server. Returns the line to print.
 pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Duration) -> String {
     let Options {
         seed,
@@ -84,7 +84,8 @@ pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Durat
         let socket = tcp(family);
         sys::connect(socket, address).expect("connect");
         send_number(socket, STOP).expect("send");
-        // Closed by the one that stops; only then may the next come, or one loop takes both.
+        // The loop that stops closes this connection. The next stop number may be sent only then, or one loop would
+        // take both.
         let _ = sys::recv(socket, &mut [0_u8], 0);
         sys::close(socket).expect("close");
     }

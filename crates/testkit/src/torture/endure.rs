@@ -1,4 +1,5 @@
-//! What a program meets while something is wrong between hosts: connections that stand, and new ones. Bytes are compared both ways.
+//! Measures what a program sees during a fault between hosts, on lasting connections and on new ones. Bytes are
+//! compared both ways.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,29 +14,29 @@ use netchannel_testkit::support::{Random, pattern};
 use crate::Options;
 use crate::errors::name;
 
-/// Connections that stand from the beginning to the end.
-const STANDING: u64 = 4;
-/// Bytes of one question at most.
+/// The number of connections that last for the whole run.
+const LASTING: u64 = 4;
+/// The highest number of bytes of one question.
 const LARGEST: usize = 32 << 10;
-/// An answer that takes longer has met what is wrong.
+/// An answer that takes longer counts as disturbed by the fault.
 const SLOW: Duration = Duration::from_millis(250);
-/// Between two questions, and between two new connections.
+/// The pause between two questions, and between two new connections.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What was met, of one kind of connections.
+/// The observations of one kind of connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Met {
-    /// The longest time that one answer took, with the connect before it.
+pub struct Observations {
+    /// The longest time from a question, with the connect before it, to its answer.
     pub pause: Duration,
-    /// When the last answer came that took longer than [`SLOW`], from the beginning on; zero if there was none.
+    /// The time of the last answer that took longer than [`SLOW`], since the start. Zero if there was none.
     pub slow_until: Duration,
-    /// How often all went well.
+    /// How many rounds succeeded.
     pub rounds: u64,
     /// Names of all errors.
     pub errors: BTreeSet<String>,
 }
 
-impl Met {
+impl Observations {
     fn add(&mut self, outcome: Result<(), Error>, start: Instant, began: Instant) {
         let took = began.elapsed();
         match outcome {
@@ -50,7 +51,7 @@ impl Met {
         }
     }
 
-    fn join(&mut self, other: Met) {
+    fn join(&mut self, other: Observations) {
         self.pause = self.pause.max(other.pause);
         self.slow_until = self.slow_until.max(other.slow_until);
         self.rounds += other.rounds;
@@ -58,7 +59,7 @@ impl Met {
     }
 }
 
-impl fmt::Display for Met {
+impl fmt::Display for Observations {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errors: Vec<&str> = self.errors.iter().map(String::as_str).collect();
         let (pause, slow) = (self.pause.as_millis(), self.slow_until.as_millis());
@@ -67,7 +68,7 @@ impl fmt::Display for Met {
     }
 }
 
-impl FromStr for Met {
+impl FromStr for Observations {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -92,57 +93,67 @@ impl FromStr for Met {
     }
 }
 
-/// Asks for echoes until the time is over, and says what it met: a line for connections that stand, and one for new ones. Ends at
-/// once with a panic where a byte is wrong.
+/// Asks for echoes until the time is over, and prints the observations: a line for lasting connections, and one for new
+/// ones. A wrong byte ends the program at once with a panic.
 pub fn run(options: &Options) {
     let (address, seed) = (options.address, options.seed);
-    let streams: Vec<TcpStream> = (0..STANDING)
+    let streams: Vec<TcpStream> = (0..LASTING)
         .map(|_| TcpStream::connect(address).expect("connect"))
         .collect();
     println!("connected");
     let start = Instant::now();
     let end = start + Duration::from_millis(options.milliseconds);
-    let standing = streams.into_iter().zip(0..).map(|(stream, index)| {
-        thread::spawn(move || stand(stream, Random::new(seed ^ index), start, end))
+    let lasting_ones = streams.into_iter().zip(0..).map(|(stream, index)| {
+        thread::spawn(move || lasting_connection(stream, Random::new(seed ^ index), start, end))
     });
-    let standing: Vec<_> = standing.collect();
-    let new = come_and_go(address, &mut Random::new(!seed), start, end);
-    let mut met = Met::default();
-    for thread in standing {
-        met.join(thread.join().expect("no byte is wrong"));
+    let lasting_ones: Vec<_> = lasting_ones.collect();
+    let new = new_connections(address, &mut Random::new(!seed), start, end);
+    let mut observations = Observations::default();
+    for thread in lasting_ones {
+        observations.join(thread.join().expect("no byte is wrong"));
     }
-    println!("standing {met}");
+    println!("standing {observations}");
     println!("new {new}");
 }
 
-/// One connection, until its first error.
-fn stand(mut stream: TcpStream, mut random: Random, start: Instant, end: Instant) -> Met {
-    let mut met = Met::default();
-    while Instant::now() < end && met.errors.is_empty() {
+/// One lasting connection, until its first error.
+fn lasting_connection(
+    mut stream: TcpStream,
+    mut random: Random,
+    start: Instant,
+    end: Instant,
+) -> Observations {
+    let mut observations = Observations::default();
+    while Instant::now() < end && observations.errors.is_empty() {
         let began = Instant::now();
         let outcome = ask(&mut stream, &mut random);
-        met.add(outcome, start, began);
+        observations.add(outcome, start, began);
         thread::sleep(PAUSE);
     }
-    met
+    observations
 }
 
 /// New connections, one after the other.
-fn come_and_go(address: SocketAddr, random: &mut Random, start: Instant, end: Instant) -> Met {
-    let mut met = Met::default();
+fn new_connections(
+    address: SocketAddr,
+    random: &mut Random,
+    start: Instant,
+    end: Instant,
+) -> Observations {
+    let mut observations = Observations::default();
     while Instant::now() < end {
         let began = Instant::now();
         let outcome =
             TcpStream::connect(address).and_then(|mut stream| ask(&mut stream, &mut *random));
-        met.add(outcome, start, began);
+        observations.add(outcome, start, began);
         thread::sleep(PAUSE);
     }
-    met
+    observations
 }
 
 fn ask(stream: &mut TcpStream, random: &mut Random) -> Result<(), Error> {
     let question = pattern(random.below(1 << 20), random.between(1, LARGEST));
-    // What is on its way both ways fits the buffers of both ends: nobody waits for the other one to read.
+    // The bytes in transit both ways fit the buffers of both ends, so that neither end waits for the other one to read.
     stream.write_all(&question)?;
     let mut answer = vec![0; question.len()];
     stream.read_exact(&mut answer)?;
@@ -157,13 +168,13 @@ mod tests {
     #[test]
     fn what_was_met_is_read_as_it_is_written() {
         for errors in [vec![], vec!["ECONNRESET"], vec!["EPIPE", "ETIMEDOUT"]] {
-            let met = Met {
+            let observations = Observations {
                 pause: Duration::from_millis(1234),
                 slow_until: Duration::from_millis(5678),
                 rounds: 17,
                 errors: errors.into_iter().map(str::to_owned).collect(),
             };
-            assert_eq!(met.to_string().parse(), Ok(met));
+            assert_eq!(observations.to_string().parse(), Ok(observations));
         }
     }
 }

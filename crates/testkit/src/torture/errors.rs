@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-/// The name of an error that connections end with.
+/// The name of an error that ends connections.
 pub fn name(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionReset => "ECONNRESET".to_owned(),

@@ -1,4 +1,4 @@
-//! What goes wrong between two hosts for real: channels are killed, the cable is pulled, a daemon dies.
+//! Real faults between two hosts: channels are killed, the cable is pulled, a daemon dies.
 
 use std::process::Stdio;
 use std::thread;
@@ -17,15 +17,15 @@ use netchannel_namespaces::Configuration;
 
 /// How often channels are killed during a transfer.
 const KILLS: usize = 100;
-/// Where daemons listen for each other.
+/// The port on which daemons listen for each other.
 const PORT: u16 = 7117;
-/// How long the cable is out.
+/// How long the cable is unplugged.
 const OUTAGE: Duration = Duration::from_secs(10);
 
-/// So long channels are killed at most.
+/// How long channels are killed at most.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What it needs, and what it is.
+/// A fault's test. Returns the line to print, or the failure.
 type Fault = fn(&mut TwoHosts, &Options) -> Result<String, String>;
 
 const FAULTS: [(&str, Fault); 10] = [
@@ -41,14 +41,14 @@ const FAULTS: [(&str, Fault); 10] = [
     ("one_of_two_cables", refusals::one_of_two_cables),
 ];
 
-/// Runs those whose names are given, or all; the exit status.
+/// Runs the faults whose names are given, or all. Returns the exit status.
 pub fn run(options: &Options) -> i32 {
     let mut failures = 0;
     for (name, fault) in FAULTS {
         if !name.contains(&options.only) {
             continue;
         }
-        // Hosts of its own: one does not see what another has left.
+        // Each fault has its own hosts, so that it does not see what another one has left.
         let configuration = Configuration {
             two_cables: name.contains("cables"),
             ..Configuration::default()
@@ -72,7 +72,7 @@ pub fn run(options: &Options) -> i32 {
 }
 
 fn transfer(hosts: &TwoHosts, options: &Options, seconds: u64) -> Transfer {
-    // More than the usual patience: its ends expect outages.
+    // More than the usual patience, because the ends must sit out outages.
     let options = &Options {
         patience: Duration::from_secs(60),
         ..options.clone()
@@ -87,7 +87,7 @@ fn transfer(hosts: &TwoHosts, options: &Options, seconds: u64) -> Transfer {
     )
 }
 
-/// The transport connections of channels are killed at random while bytes are compared, a hundred times.
+/// Kills the transport connections of channels at random, a hundred times, while bytes are compared.
 fn channels_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     if options.netchannel.is_none() {
         return Ok("left out: kernel TCP has no channels".to_owned());
@@ -118,7 +118,7 @@ fn channels_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, St
     ))
 }
 
-/// Kills the transport connections of all channels of a host; how many there were.
+/// Kills the transport connections of all channels of a host. Returns how many there were.
 fn kill_channels(hosts: &TwoHosts, which: Which) -> Result<usize, String> {
     let filter = format!("( sport = :{PORT} or dport = :{PORT} )");
     let output = hosts
@@ -132,7 +132,7 @@ fn kill_channels(hosts: &TwoHosts, which: Which) -> Result<usize, String> {
     Ok(text.lines().filter(|line| line.contains(':')).count())
 }
 
-/// The cable is out for ten seconds during a transfer.
+/// Unplugs the cable for ten seconds during a transfer.
 fn cable_pulled(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     let virtually = options.netchannel.is_some();
     if virtually {
@@ -153,7 +153,7 @@ fn cable_pulled(hosts: &mut TwoHosts, options: &Options) -> Result<String, Strin
     Ok("every transfer completed after ten seconds without a cable".to_owned())
 }
 
-/// One connection whose reader has stopped, beside a transfer: the bytes of the others go on.
+/// Runs a connection whose reader has stopped, beside a transfer. The other connections must make progress.
 fn stopped_reader(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     if options.netchannel.is_some() {
         wait_until_virtual(hosts)?;
@@ -163,16 +163,16 @@ fn stopped_reader(hosts: &mut TwoHosts, options: &Options) -> Result<String, Str
     let mut client = witness(hosts, options, Which::A, "pour", &address);
     expect(&mut client, &["full"])?;
     let text = transfer(hosts, options, 2).finish(Duration::from_secs(60))?;
-    let said = text.lines().next().unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
     if text.contains(" 0 MB") {
-        return Err(format!("beside a reader that has stopped: {said}"));
+        return Err(format!("beside a reader that has stopped: {line}"));
     }
-    Ok(format!("beside a reader that has stopped: {said}"))
+    Ok(format!("beside a reader that has stopped: {line}"))
 }
 
-/// The daemon of host b is killed while a connection waits: its own end sees an error at once, the other as after a crash, when the
-/// daemon is back; new connections work over kernel TCP meanwhile, and then over channels, also to the server that was there all
-/// along.
+/// Kills the daemon of host b while a connection waits. The connection's own end sees an error at once, and the other
+/// end when the daemon is back, as after a crash. Meanwhile new connections go over kernel TCP, and later over
+/// channels, also to the server that ran all along.
 fn daemon_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     if options.netchannel.is_none() {
         return Ok("left out: kernel TCP has no daemon".to_owned());
@@ -190,7 +190,8 @@ fn daemon_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, Stri
     let killed = Instant::now();
     let errors = ["gone ECONNRESET", "gone ETIMEDOUT", "gone EPIPE"];
     let at_b = expect(&mut server, &errors)?;
-    // Host a knows of no error yet, as after a crash; until it has seen that host b is not there, a new connection may fail.
+    // Host a knows of no error yet, as after a crash. Until host a has noticed that host b is unreachable, a new
+    // connection may fail.
     let meanwhile = connect_until(hosts, options, (&server, &address), true)?;
     let daemon = hosts.daemon(Which::B).expect("a daemon");
     daemon.start_again().map_err(|error| error.to_string())?;
@@ -207,7 +208,7 @@ fn daemon_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, Stri
     ))
 }
 
-/// Connects until the kernel carries a connection to a server, or until it does not; when that was.
+/// Connects until the kernel carries a connection to a server, or until it does not. Returns the time that took.
 fn connect_until(
     hosts: &TwoHosts,
     options: &Options,

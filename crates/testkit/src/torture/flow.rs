@@ -1,4 +1,4 @@
-//! One end of one connection: a sender and a receiver that take one step at a time.
+//! One end of one connection: a sender and a receiver that make one step at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,17 +7,17 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::script::{Ending, LARGEST, Role, Script, Stream, call_size};
 
-/// Bytes received and compared, by this process.
+/// Number of bytes that this process has received and compared.
 pub static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Bytes moved.
+    /// Bytes were moved.
     Moved,
-    /// Nothing can be done now.
+    /// No progress is possible now.
     Wait,
-    /// All is sent, or the stream has ended.
+    /// All bytes are sent, or the stream has ended.
     End,
     /// The connection is broken.
     Broken(Errno),
@@ -37,7 +37,7 @@ pub struct Sender {
     stream: Stream,
     total: usize,
     random: Random,
-    /// How much was taken so far.
+    /// How many bytes were sent so far.
     pub position: usize,
 }
 
@@ -52,7 +52,7 @@ impl Sender {
         }
     }
 
-    /// One call.
+    /// Makes one call.
     pub fn step(&mut self) -> Step {
         if self.position == self.total {
             return Step::End;
@@ -86,7 +86,7 @@ pub struct Receiver {
     random: Random,
     buffer: Vec<u8>,
     name: String,
-    /// How much came so far.
+    /// How many bytes were received so far.
     pub position: usize,
 }
 
@@ -106,7 +106,7 @@ impl Receiver {
         }
     }
 
-    /// One call, at times after a look at the same bytes.
+    /// Makes one call, sometimes after a peek at the same bytes.
     pub fn step(&mut self) -> Step {
         let length = call_size(&mut self.random);
         if self.random.once_in(200) {
@@ -116,7 +116,7 @@ impl Receiver {
         if self.random.once_in(16) {
             match sys::recv(self.socket, buffer, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
                 Ok(size) => self.compare(size, "looked at"),
-                // Whoever looks is told of a reset in place of the next call.
+                // The peek gets the reset in place of the next call.
                 Err(errno) if broken(errno) == Step::Broken(errno) => return broken(errno),
                 Err(_) => {}
             }
@@ -171,7 +171,7 @@ impl Receiver {
     }
 }
 
-/// One end of a connection, to be driven by readiness.
+/// One end of a connection, driven by readiness.
 pub struct Flow {
     pub socket: Descriptor,
     script: Script,
@@ -179,7 +179,7 @@ pub struct Flow {
     sender: Option<Sender>,
     receiver: Option<Receiver>,
     sender_broke: bool,
-    /// How the stream of the other end ended, once it did.
+    /// How the stream of the other end ended, once it has.
     outcome: Option<Step>,
 }
 
@@ -198,7 +198,7 @@ impl Flow {
         }
     }
 
-    /// Whether it still wants to send.
+    /// Whether the end still wants to send.
     pub fn wants_to_send(&self) -> bool {
         self.sender.is_some()
     }
@@ -207,7 +207,7 @@ impl Flow {
         format!("{:?} as {:?}", self.script, self.role)
     }
 
-    /// Goes on as far as it can, or for so many calls; true once the connection is done and closed.
+    /// Makes at most `calls` calls while they make progress. True once the connection is done and closed.
     pub fn advance(&mut self, calls: usize) -> bool {
         let sending = self.send(calls);
         let receiving = self.receive(calls);
@@ -221,7 +221,7 @@ impl Flow {
         false
     }
 
-    /// Whether more could be done at once.
+    /// Whether more could be sent at once.
     fn send(&mut self, calls: usize) -> bool {
         for _ in 0..calls {
             let Some(sender) = &mut self.sender else {
@@ -250,7 +250,7 @@ impl Flow {
 
     fn receive(&mut self, calls: usize) -> bool {
         if self.outcome.is_some() {
-            // The first answer counts: after a reset comes an ordinary end.
+            // The first result counts, because an ordinary end follows a reset.
             return false;
         }
         for _ in 0..calls {
@@ -295,7 +295,7 @@ impl Flow {
         }
     }
 
-    /// Whether the other end is known to be gone.
+    /// Whether the stream of the other end has ended.
     pub fn has_outcome(&self) -> bool {
         self.outcome.is_some()
     }
@@ -305,8 +305,8 @@ impl Flow {
         usize::try_from(self.script.number).unwrap_or(usize::MAX)
     }
 
-    /// How much came, and whether that must be everything: the stream ended and no error was told
-    /// to the sender, who would have taken it from the receiver.
+    /// How many bytes were received, and whether these must be all: the stream ended and the sender got no error, which
+    /// it would have taken from the receiver.
     pub fn received(&self) -> (usize, bool) {
         let position = self
             .receiver

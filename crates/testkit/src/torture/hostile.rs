@@ -1,6 +1,6 @@
-//! Programs that write anything into any word they share with another, while that one serves them
-//! and an honest program beside. The honest program's bytes are compared; the one in between must
-//! neither crash nor stand still. Over kernel TCP nothing is shared, and nothing is written.
+//! Programs that write random values into all words that they share with a serving process, while that process also
+//! serves an honest program. The honest program's bytes are compared. The serving process must neither crash nor stand
+//! still. Over kernel TCP nothing is shared, and nothing is written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::{Options, STOP, blocking, send_number};
 
-/// Connections of a hostile program, each way.
+/// Connections of a hostile program, in each direction.
 const CONNECTIONS: usize = 3;
 
-/// Runs hostile programs, one after the other, until the time is over or so many were run.
+/// Runs hostile programs, one after the other, until the time is over or `--rounds` of them have run.
 pub fn run(options: &Options) {
     sys::alarm(libc::c_uint::try_from(options.seconds + 60).unwrap_or(60));
     let family = options.family.unwrap_or(Family::V4);
@@ -46,7 +46,7 @@ pub fn run(options: &Options) {
         let written = Baton::new();
         let program = fork_child(|| misbehave(family, hostile_port, draw, written));
         words += written.receive();
-        // It must not have crashed over its own lies either: the library in it reads them too.
+        // The hostile program must not have crashed over its own writes either: its library reads them too.
         program.kill();
         written.close();
         rounds += 1;
@@ -73,7 +73,7 @@ fn blocking_connect(family: Family, port: u16) -> sys::Outcome<Descriptor> {
     }
 }
 
-/// The program in between: an honest listener, and one for everybody else.
+/// The serving process: a listener for the honest program, and one for hostile programs.
 fn serve(family: Family, seed: u64, honest: Baton, hostile: Baton) {
     let (compared, address) = listener_with(family, 64);
     honest.send(u64::from(address.port()));
@@ -112,7 +112,7 @@ fn limit_waits(socket: Descriptor) {
     }
 }
 
-/// Talks with a hostile program until it ends, and calls it back.
+/// Talks with a hostile program until it ends, and connects to it.
 fn endure(family: Family, socket: Descriptor) {
     limit_waits(socket);
     let mut number = [0_u8; 8];
@@ -130,7 +130,7 @@ fn endure(family: Family, socket: Descriptor) {
     chat(socket, Duration::from_secs(2));
 }
 
-/// Sends and receives whatever there is; any answer will do.
+/// Sends and receives, and accepts any result.
 fn chat(socket: Descriptor, most: Duration) {
     let start = Instant::now();
     let mut buffer = vec![7_u8; 20_000];
@@ -147,7 +147,7 @@ fn chat(socket: Descriptor, most: Duration) {
     let _ = sys::close(socket);
 }
 
-/// A hostile program: connects, is called back, and writes into everything it shares.
+/// A hostile program: it connects, accepts a connection, and writes into all shared memory.
 fn misbehave(family: Family, port: u16, draw: u64, written: Baton) {
     let mut random = Random::new(draw);
     let (listening, own) = listener_with(family, 16);
@@ -181,9 +181,9 @@ fn misbehave(family: Family, port: u16, draw: u64, written: Baton) {
     }
 }
 
-/// Writes one word: anywhere, or where the words of connections are; at random, or near the truth.
+/// Writes one word: anywhere or among the words of connections, at random or near the true value.
 pub fn lie(words: &[AtomicU64], random: &mut Random) {
-    // Header, queues and cells take the first 208 KiB; slots follow, 384 bytes each.
+    // Header, queues and cells take the first 208 KiB. Slots of 384 bytes each follow.
     const SLOTS: usize = 172_032 / 8;
     let index = match random.below(4) {
         0 => random.below(SLOTS),

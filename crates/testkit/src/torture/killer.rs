@@ -1,6 +1,6 @@
-//! Either end of connections is killed at a random moment, over and over. The survivor sees what
-//! TCP shows: a correct part of the stream, then its end or a reset, in time; and after an end
-//! that no reset disturbed, everything that the dead one's calls had accepted.
+//! Either end of connections is killed at a random moment, repeatedly. The survivor sees what TCP shows: a correct part
+//! of the stream, then its end or a reset, in time. After an end without a reset it has everything that the killed
+//! process's calls had accepted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::{Options, accept_script, try_open};
 
 const MOST: usize = 4;
 
-/// How many descriptors more than after the first rounds are a leak and not a pool.
+/// A larger increase of descriptors after the first rounds is a leak and not a pool.
 const POOL: usize = 8;
 
-/// What the victim's sends accepted, per connection, in memory that survives it.
+/// How many bytes the victim's sends accepted, per connection, in memory that survives the victim.
 struct Ledger(&'static [AtomicU64]);
 
 impl Ledger {
@@ -42,7 +42,7 @@ impl Ledger {
     }
 }
 
-/// Runs rounds until the time is over or so many are done.
+/// Runs rounds until the time is over or `--rounds` rounds are done.
 pub fn run(options: &Options) {
     let mut random = Random::new(options.seed);
     let ledger = Ledger::new();
@@ -56,7 +56,7 @@ pub fn run(options: &Options) {
         broken += round(options, &mut random, &ledger, rounds);
         rounds += 1;
         if rounds == 10 {
-            // What a library keeps for later is open by now.
+            // Descriptors that a library keeps for later use are open by now.
             start_count = count_descriptors();
         }
     }
@@ -73,7 +73,7 @@ pub fn run(options: &Options) {
     );
 }
 
-/// One child with some connections, killed in the middle; how many connections there were.
+/// Runs one child with some connections and kills it in the middle. Returns how many connections there were.
 fn round(options: &Options, random: &mut Random, ledger: &Ledger, number: u64) -> usize {
     let family =
         if options.family == Some(Family::V6) || options.family.is_none() && number % 2 == 1 {
@@ -122,7 +122,7 @@ fn round(options: &Options, random: &mut Random, ledger: &Ledger, number: u64) -
     }
 }
 
-/// Sends and receives on all connections until it is killed, and notes what its sends accepted.
+/// Sends and receives on all connections until it is killed, and records how many bytes its sends accepted.
 fn victim(sockets: Vec<Descriptor>, seed: u64, role: Role, ledger: &Ledger) -> ! {
     use crate::flow::{Receiver, Sender};
     sockets.iter().for_each(|socket| set_nonblocking(*socket));
@@ -146,7 +146,7 @@ fn victim(sockets: Vec<Descriptor>, seed: u64, role: Role, ledger: &Ledger) -> !
     }
 }
 
-/// Accepts what comes while the child lives, kills it, takes what it left behind.
+/// Accepts connections while the child lives, kills it, and accepts the connections that it left.
 fn survive_as_server(
     listening: Descriptor,
     seed: u64,
@@ -187,7 +187,7 @@ fn survive_as_server(
     finish(flows, &numbers, ledger)
 }
 
-/// Connects while the child lives, kills it, and sees the connections end.
+/// Connects while the child lives, kills it, and checks that the connections end.
 #[expect(clippy::too_many_arguments, reason = "a round's draw, used once")]
 fn survive_as_client(
     family: Family,
@@ -218,7 +218,7 @@ fn survive_as_client(
     finish(flows, &numbers, ledger)
 }
 
-/// Nobody listens there any more: SPECIFICATION 8.18 says how soon that is known.
+/// The killed process no longer listens: SPECIFICATION 8.18 says how soon that is known.
 fn expect_refusal(family: Family, port: u16) {
     let start = Instant::now();
     loop {
@@ -232,7 +232,7 @@ fn expect_refusal(family: Family, port: u16) {
     }
 }
 
-/// Waits until all connections have ended, and compares with what the dead one had sent.
+/// Waits until all connections have ended, and compares with the bytes that the killed process had sent.
 fn finish(mut flows: Loop, numbers: &[usize], ledger: &Ledger) -> usize {
     let start = Instant::now();
     while flows.flows().any(|flow| !flow.has_outcome()) {

@@ -1,5 +1,5 @@
-//! Programs with few numbers for descriptors: servers and clients under `ulimit -n`, soft and hard alike, use up what they have over and
-//! over. Every answer must come to the connection that asked, and none may be reset.
+//! Programs with few descriptor numbers: servers and clients under `ulimit -n`, with soft and hard limits, use up their
+//! remaining numbers repeatedly. Every answer must arrive on the connection that asked, and no connection may be reset.
 //!
 //! ```text
 //!  client: socket, connect, send a question ... until EMFILE, or a drawn number of them; then answers, as they come; closes some
@@ -18,16 +18,16 @@ use netchannel_testkit::support::{
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::Options;
-use crate::between::{Program, this};
+use crate::between::{Program, this_program};
 
-/// What a program may have.
+/// A descriptor limit of a program.
 #[derive(Clone, Copy)]
 enum Limit {
-    /// Soft and hard limit.
+    /// The soft and the hard limit.
     Both(u64),
-    /// The soft one; the hard one is the caller's.
+    /// The soft limit. The hard limit is the caller's.
     Soft(u64),
-    /// The caller's.
+    /// The caller's limits.
     Own,
 }
 
@@ -42,9 +42,9 @@ const PAIRS: [(Limit, Limit); 8] = [
     (Limit::Soft(300), Limit::Soft(300)),
     (Limit::Soft(64), Limit::Both(1024)),
 ];
-/// Connections of each pair, where nothing else is asked for.
+/// Connections of each pair, unless `--rounds` says otherwise.
 const CONNECTIONS: u64 = 5_000;
-/// The server holds so many at most, where it has numbers for more.
+/// The most connections that the server holds, where it has numbers for more.
 const MOST: usize = 1_200;
 
 impl std::fmt::Display for Limit {
@@ -57,7 +57,7 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// Runs all pairs, or those that `--only` names. The exit status.
+/// Runs all pairs, or those that `--only` names. Returns the exit status.
 pub fn run(options: &Options) -> i32 {
     let rounds = options.rounds.unwrap_or(CONNECTIONS);
     let mut status = 0;
@@ -70,8 +70,8 @@ pub fn run(options: &Options) -> i32 {
         any = true;
         let start = Instant::now();
         match pair(options, (server, client), rounds) {
-            Ok(said) => println!(
-                "PASS limits: server/client {title}, seed {}, {rounds} connections, {said}, {:.1} s",
+            Ok(summary) => println!(
+                "PASS limits: server/client {title}, seed {}, {rounds} connections, {summary}, {:.1} s",
                 options.seed,
                 start.elapsed().as_secs_f64()
             ),
@@ -97,7 +97,7 @@ fn pair(
     rounds: u64,
 ) -> Result<String, String> {
     let command = |word: &str, limit, address: SocketAddr| {
-        let mut command = Command::new(this());
+        let mut command = Command::new(this_program());
         command
             .arg(word)
             .args(["--seed", &options.seed.to_string()])
@@ -114,14 +114,14 @@ fn pair(
         .and_then(|address| address.parse().ok())
         .ok_or_else(|| format!("the server says {line:?}: {}", server.rest()))?;
     let mut client = Program::start(command("limits-drive", client, address));
-    // A thousand connections a second come about on the slowest machine.
+    // The slowest machine makes a thousand connections a second.
     let end = Instant::now() + Duration::from_secs(60 + rounds / 500);
     let driven = client.end(end)?;
     let served = server.end(Instant::now() + PATIENCE)?;
     Ok(format!("{}; {}", driven.trim_end(), served.trim_end()))
 }
 
-/// The program begins under the limit, as under a shell's `ulimit -n`.
+/// Makes the program start under the limit, as under a shell's `ulimit -n`.
 fn under(command: &mut Command, limit: Limit) {
     let hard = sys::descriptor_limit().map_or(u64::MAX, |limit| limit.rlim_max);
     let (soft, hard) = match limit {
@@ -145,7 +145,7 @@ fn under(command: &mut Command, limit: Limit) {
     }
 }
 
-/// What a connection's client asks, from its number: 16 bytes and more, the number first.
+/// The question of a connection, derived from its number: 16 bytes or more, with the number first.
 fn question(seed: u64, number: u64) -> Vec<u8> {
     let mut random = Random::new(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let most = if random.once_in(20) { 500 } else { 20 };
@@ -168,7 +168,7 @@ fn word(bytes: &[u8], index: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// The server: until it has answered and seen the end of so many connections.
+/// The server runs until it has answered a number of connections and seen their end.
 pub fn serve(options: &Options) {
     let rounds = options.rounds.unwrap_or(CONNECTIONS);
     let family = if options.address.is_ipv4() {
@@ -190,9 +190,12 @@ pub fn serve(options: &Options) {
     let (mut ended, mut refused) = (0_u64, 0_u64);
     while ended < rounds {
         sys::alarm(60);
-        let told = sys::epoll_wait(set, 64, PATIENCE_MILLISECONDS * 3).expect("epoll_wait");
-        assert!(!told.is_empty(), "nothing comes, {ended} of {rounds} ended");
-        for event in told {
+        let events = sys::epoll_wait(set, 64, PATIENCE_MILLISECONDS * 3).expect("epoll_wait");
+        assert!(
+            !events.is_empty(),
+            "nothing comes, {ended} of {rounds} ended"
+        );
+        for event in events {
             let socket = Descriptor::try_from(event.data).expect("a number");
             if socket != listening {
                 let asked = open.get_mut(&socket).expect("one of those that are open");
@@ -224,7 +227,7 @@ pub fn serve(options: &Options) {
     println!("server without a number {refused} times");
 }
 
-/// Something came on a connection. Whether it has ended.
+/// Handles input on a connection. Returns whether the connection has ended.
 fn step(socket: Descriptor, asked: &mut Vec<u8>, seed: u64) -> bool {
     let mut bytes = [0; 4096];
     let count = match sys::recv(socket, &mut bytes, 0) {
@@ -248,7 +251,7 @@ fn step(socket: Descriptor, asked: &mut Vec<u8>, seed: u64) -> bool {
     false
 }
 
-/// The client: so many connections, as many at a time as it has numbers for.
+/// The client makes a number of connections, as many at a time as it has descriptor numbers for.
 pub fn drive(options: &Options) {
     let rounds = options.rounds.unwrap_or(CONNECTIONS);
     let mut random = Random::new(options.seed);
@@ -267,7 +270,8 @@ pub fn drive(options: &Options) {
             next += 1;
         }
         most = most.max(open.len());
-        // All of them, or some: then others are made beside those that are left.
+        // Takes the answers of all connections or of some. In the second case new connections are made beside the
+        // remaining ones.
         let leave = if random.once_in(3) {
             0
         } else {
@@ -280,7 +284,7 @@ pub fn drive(options: &Options) {
     println!("{most} at a time, client without a number {refused} times");
 }
 
-/// A connection with its question. `None` where there is no number for it.
+/// A connection whose question has been sent. `None` if no descriptor number is left.
 fn connect(options: &Options, number: u64) -> Option<Descriptor> {
     let domain = if options.address.is_ipv4() {
         Family::V4
@@ -301,7 +305,7 @@ fn connect(options: &Options, number: u64) -> Option<Descriptor> {
     Some(socket)
 }
 
-/// Waits for answers, compares them with what was asked there, and closes.
+/// Waits for answers, compares them with the questions, and closes the connections.
 fn take_answers(open: &mut Vec<(Descriptor, u64)>, seed: u64) {
     let mut entries: Vec<libc::pollfd> = open
         .iter()

@@ -1,7 +1,7 @@
 //! `torture`: seeded connections whose every byte is compared, and processes killed at random.
 //!
-//! An ordinary socket program of two processes. What a connection carries and how it ends is drawn
-//! from the seed and its number, so both ends know it and a failure can be repeated.
+//! An ordinary socket program of two processes. The content and the end of a connection are derived from the seed and
+//! the connection's number, so that both ends know them and a failure can be repeated.
 
 mod between;
 mod blocking;
@@ -64,10 +64,11 @@ exit status: 0 all was well, 1 something was not, 2 wrong usage";
 /// The number that tells a server to stop.
 const STOP: u64 = u64::MAX;
 
-/// Whether the other host may be out of reach for a while, or what carries the bytes lost: then connecting is tried again.
+/// Whether the other host may be unreachable for a while, or the transport of the bytes may be lost. Connecting is then
+/// retried.
 static OUTAGES: AtomicBool = AtomicBool::new(false);
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Clone)]
 struct Options {
     seed: u64,
@@ -81,13 +82,13 @@ struct Options {
     netchannel: Option<PathBuf>,
     /// Part of the name of a fault.
     only: String,
-    /// Of one end, where the other is on another host.
+    /// The address of one end, where the other end is on another host.
     address: SocketAddr,
-    /// How long the end of a run on another host is away.
+    /// How long the other host of a run is unreachable.
     milliseconds: u64,
-    /// How long connections may stand still.
+    /// How long connections may make no progress.
     patience: Duration,
-    /// Which of several users, or programs, one is.
+    /// The index of this process among several users or programs.
     index: usize,
 }
 
@@ -160,7 +161,7 @@ const MODES: [(&str, Mode); 4] = [
 ];
 
 impl Mode {
-    /// The word on the command line.
+    /// The mode's word on the command line.
     fn name(self) -> &'static str {
         let known = MODES.iter().find(|(_, mode)| *mode == self);
         known.map_or("edge", |(name, _)| name)
@@ -237,7 +238,7 @@ fn main() {
     }
 }
 
-/// Runs what somebody else watches.
+/// Runs work that another process watches.
 fn without_watchdog(work: impl FnOnce()) {
     sys::alarm(0);
     work();
@@ -248,7 +249,7 @@ fn usage(text: &str) -> ! {
     std::process::exit(2)
 }
 
-/// One run: a server process, and this one as client.
+/// One run: a server process, and this process as the client.
 fn bytes(options: &Options, mode: Mode, family: Family, duration: Duration) {
     let ready = Baton::new();
     let server = fork_child(|| {
@@ -273,7 +274,7 @@ fn send_number(socket: Descriptor, number: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Connects for a script and says its number. `None` if the other end died meanwhile.
+/// Connects for a script and sends its number. `None` if the other end died meanwhile.
 fn try_open(address: SocketAddr, script: &Script) -> Outcome<Option<Descriptor>> {
     let family = if address.is_ipv4() {
         Family::V4
@@ -313,7 +314,7 @@ fn open(address: SocketAddr, script: &Script) -> Descriptor {
     }
 }
 
-/// The number a client said, or `None` if it died before.
+/// The number that a client sent, or `None` if the client died before.
 fn read_number(socket: Descriptor) -> Option<u64> {
     let mut bytes = [0_u8; 8];
     match uninterrupted(|| sys::recv(socket, &mut bytes, libc::MSG_WAITALL)) {
@@ -327,7 +328,7 @@ fn read_number(socket: Descriptor) -> Option<u64> {
     }
 }
 
-/// The number that a client which lives says. `None` where what was sent before a reset may be lost with what carried it.
+/// The number that a living client sends. `None` where bytes sent before a reset may be lost with their transport.
 fn accept_script(socket: Descriptor) -> Option<u64> {
     let number = read_number(socket);
     assert!(

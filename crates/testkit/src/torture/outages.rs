@@ -1,46 +1,46 @@
-//! What goes wrong between two hosts, beside kernel TCP: programs over it and over NetChannel ask for echoes at the same time, over
-//! the same cable, and what the second kind meets must be no worse.
+//! Faults between two hosts, compared with kernel TCP. Programs over kernel TCP and over NetChannel ask for echoes at
+//! the same time, over the same cable. The second kind must see no worse effects than the first.
 
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::Random;
-use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Carrier, TwoHosts, Which};
 
 use crate::Options;
-use crate::between::{Program, make_hosts, this};
-use crate::endure::Met;
+use crate::between::{Program, make_hosts, this_program};
+use crate::endure::Observations;
 use crate::plain::{any_of_b, expect, ready, wait_until_virtual};
 use crate::refusals::{nothing_left, run as ip};
 
-/// How much longer a pause may be, from the end of the fault on, than over kernel TCP.
+/// How much longer than over kernel TCP a pause may be, from the end of the fault on.
 const LONGER: Duration = Duration::from_secs(1);
-/// Before the fault, and after it.
+/// The time before the fault, and after it.
 const QUIET: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(2);
-/// TCP doubles its pauses: after half a minute without answers it may try again only half a minute later.
+/// TCP doubles its retransmission pauses: after half a minute without answers it may retry only half a minute later.
 const LATEST: Duration = Duration::from_secs(120);
-/// By then no connection is left.
+/// Within this time no connection is left.
 const CLEARED: Duration = Duration::from_secs(10);
-/// Bytes of a packet: an XDP program takes no larger ones than a page.
+/// The size of a packet: an XDP program takes no packet larger than a page.
 const PACKET: u16 = 1500;
 const SMALL_PACKET: u16 = 576;
 
-/// What is wrong.
+/// A fault.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     /// The device of host b is down.
     Cable,
-    /// This part of all packets to host b is lost.
+    /// This fraction of all packets to host b is lost.
     Loss(f64),
     /// Host b has lost its address.
     Address,
-    /// Packets become small, and large again.
+    /// The packet size is lowered and raised again.
     SmallPackets,
 }
 
-/// Each with its name and how long it lasts, in milliseconds.
+/// The faults with their names and durations in milliseconds.
 const OUTAGES: [(&str, Fault, u64); 9] = [
     ("cable_1_s", Fault::Cable, 1_000),
     ("cable_5_s", Fault::Cable, 5_000),
@@ -53,7 +53,7 @@ const OUTAGES: [(&str, Fault, u64); 9] = [
     ("small_packets", Fault::SmallPackets, 3_000),
 ];
 
-/// Runs those whose names are given, or all, `--rounds` times with other seeds; the exit status.
+/// Runs the faults whose names are given, or all, `--rounds` times with different seeds. Returns the exit status.
 pub fn run(options: &Options) -> i32 {
     let mut failures = 0;
     for (name, fault, milliseconds) in OUTAGES {
@@ -68,14 +68,14 @@ pub fn run(options: &Options) -> i32 {
             eprintln!("{error}");
             return 1;
         }
-        // Whether a connect meets an error or waits depends on the moment: errors are compared over all rounds.
+        // Whether a connect gets an error or waits depends on the moment, so errors are compared over all rounds.
         let mut errors: [[BTreeSet<String>; 2]; 2] = Default::default();
         for round in 0..options.rounds.unwrap_or(1) {
             let options = &Options {
                 seed: options.seed.wrapping_add(round),
                 ..options.clone()
             };
-            // Not at the same moment of a retransmission's pause each time.
+            // Moves the fault to another moment within the retransmission pauses each time.
             let shift = Random::new(options.seed).below(250) as u64;
             let lasting = Duration::from_millis(milliseconds + shift);
             match compare(&mut hosts, options, fault, lasting, &mut errors) {
@@ -98,7 +98,7 @@ pub fn run(options: &Options) -> i32 {
     i32::from(failures > 0)
 }
 
-/// Both kinds of programs under one fault.
+/// Runs both kinds of programs under one fault.
 fn compare(
     hosts: &mut TwoHosts,
     options: &Options,
@@ -106,16 +106,16 @@ fn compare(
     lasting: Duration,
     errors: &mut [[BTreeSet<String>; 2]; 2],
 ) -> Result<String, String> {
-    let mut kinds = vec![Over::Kernel];
+    let mut kinds = vec![Carrier::Kernel];
     if options.netchannel.is_some() {
         wait_until_virtual(hosts)?;
-        kinds.push(Over::NetChannel);
+        kinds.push(Carrier::NetChannel);
     }
     let started = kinds
         .iter()
-        .map(|over| start(hosts, options, *over, QUIET + lasting + AFTER));
+        .map(|carrier| start(hosts, options, *carrier, QUIET + lasting + AFTER));
     let mut pairs = started.collect::<Result<Vec<_>, String>>()?;
-    // The programs count from a moment before this one: what they meet after the end is a little longer.
+    // The programs count from a moment before this one, so their times after the end are a little longer.
     let start = Instant::now();
     thread::sleep(QUIET);
     let restore = inflict(hosts, fault)?;
@@ -126,36 +126,36 @@ fn compare(
     let ended = pairs
         .iter_mut()
         .map(|(_, client)| client.end(latest).and_then(|text| read(&text)));
-    let met = ended.collect::<Result<Vec<_>, String>>()?;
+    let observations = ended.collect::<Result<Vec<_>, String>>()?;
     drop(pairs);
-    let said: Vec<String> = met.iter().map(say).collect();
-    for (errors, met) in errors.iter_mut().zip(&met) {
-        for (errors, met) in errors.iter_mut().zip(met) {
-            errors.extend(met.errors.iter().cloned());
+    let texts: Vec<String> = observations.iter().map(describe).collect();
+    for (errors, observations) in errors.iter_mut().zip(&observations) {
+        for (errors, observations) in errors.iter_mut().zip(observations) {
+            errors.extend(observations.errors.iter().cloned());
         }
     }
-    if let [kernel, ours] = &met[..] {
+    if let [kernel, ours] = &observations[..] {
         for (kind, kernel, ours) in [
             ("standing", &kernel[0], &ours[0]),
             ("new", &kernel[1], &ours[1]),
         ] {
             no_worse(kernel, ours, over)
-                .map_err(|text| format!("{kind}: {text} ({})", said.join(", NetChannel ")))?;
+                .map_err(|text| format!("{kind}: {text} ({})", texts.join(", NetChannel ")))?;
         }
         nothing_left(hosts, options, CLEARED)?;
     }
-    Ok(format!("kernel TCP {}", said.join(", NetChannel ")))
+    Ok(format!("kernel TCP {}", texts.join(", NetChannel ")))
 }
 
-/// A server on host b and the client that asks it.
+/// Starts a server on host b and its client.
 fn start(
     hosts: &TwoHosts,
     options: &Options,
-    over: Over,
+    carrier: Carrier,
     duration: Duration,
 ) -> Result<(Program, Program), String> {
     let program = |which, what: &str, address: &str| {
-        let mut command = hosts.command(&this(), which, over);
+        let mut command = hosts.command(&this_program(), which, carrier);
         command.args(["witness", what, "--address", address]);
         command.args(["--seed", &options.seed.to_string()]);
         command.args(["--milliseconds", &duration.as_millis().to_string()]);
@@ -163,14 +163,14 @@ fn start(
     };
     let mut server = program(Which::B, "serve-many", &any_of_b(hosts));
     let address = ready(&mut server)?;
-    // The other host hears of it in a moment.
+    // The other host learns of the listener in a moment.
     thread::sleep(Duration::from_millis(300));
     let mut client = program(Which::A, "endure", &address);
     expect(&mut client, &["connected"])?;
     Ok((server, client))
 }
 
-/// How what is wrong is put right again.
+/// Undoes a fault.
 type Restore = Box<dyn FnOnce(&TwoHosts) -> Result<(), String>>;
 
 fn inflict(hosts: &TwoHosts, fault: Fault) -> Result<Restore, String> {
@@ -202,7 +202,7 @@ fn inflict(hosts: &TwoHosts, fault: Fault) -> Result<Restore, String> {
     })
 }
 
-fn read(text: &str) -> Result<[Met; 2], String> {
+fn read(text: &str) -> Result<[Observations; 2], String> {
     let of = |kind: &str| {
         let mut lines = text.lines();
         let line = lines.find_map(|line| line.strip_prefix(kind));
@@ -211,19 +211,27 @@ fn read(text: &str) -> Result<[Met; 2], String> {
     Ok([of("standing ")?, of("new ")?])
 }
 
-fn say([standing, new]: &[Met; 2]) -> String {
-    let kind = |met: &Met| {
-        let errors: Vec<&str> = met.errors.iter().map(String::as_str).collect();
-        let seconds = met.pause.as_secs_f64();
-        format!("{seconds:.2} s {} {}", met.rounds, errors.join(","))
+fn describe([lasting_ones, new]: &[Observations; 2]) -> String {
+    let kind = |observations: &Observations| {
+        let errors: Vec<&str> = observations.errors.iter().map(String::as_str).collect();
+        let seconds = observations.pause.as_secs_f64();
+        format!(
+            "{seconds:.2} s {} {}",
+            observations.rounds,
+            errors.join(",")
+        )
     };
-    format!("standing {}new {}", kind(standing), kind(new).trim_end())
+    format!(
+        "standing {}new {}",
+        kind(lasting_ones),
+        kind(new).trim_end()
+    )
 }
 
-/// Whether what ours met is no worse than what the kernel's did, with a fault that was over after so long.
-fn no_worse(kernel: &Met, ours: &Met, over: Duration) -> Result<(), String> {
-    let after = |met: &Met| met.slow_until.saturating_sub(over);
-    // Where one of both gave up, its pause says nothing.
+/// Checks that NetChannel's results are no worse than the kernel's, for a fault that ended after `over`.
+fn no_worse(kernel: &Observations, ours: &Observations, over: Duration) -> Result<(), String> {
+    let after = |observations: &Observations| observations.slow_until.saturating_sub(over);
+    // If one of the two gave up, its pause means nothing.
     let all_went_on = kernel.errors.is_empty() && ours.errors.is_empty();
     if all_went_on && after(ours) > after(kernel) + LONGER {
         return Err(format!("a pause of {:?} after the end", after(ours)));

@@ -1,4 +1,5 @@
-//! The plain programs on two hosts: starting them, hearing them, and whether their connections are virtual.
+//! The plain programs on two hosts: starting them, reading their output, and checking whether their connections are
+//! virtual.
 
 use std::fs;
 use std::process::Command;
@@ -6,20 +7,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::Family;
-use netchannel_testkit::two_hosts::{Over, TwoHosts, Which};
+use netchannel_testkit::two_hosts::{Carrier, TwoHosts, Which};
 
 use crate::Options;
-use crate::between::{Program, address_of_b, this};
+use crate::between::{Program, address_of_b, this_program};
 
-/// Within this time whoever waits must have seen it.
+/// Within this time a waiting program must have noticed a fault.
 pub const NOTICE: Duration = Duration::from_secs(20);
 
-/// Any port of host b.
+/// A free port of host b.
 pub fn any_of_b(hosts: &TwoHosts) -> String {
     format!("{}:0", address_of_b(hosts, Family::V4))
 }
 
-/// Starts one of the plain programs on a host, under NetChannel if that is what is tested.
+/// Starts one of the plain programs on a host, under NetChannel if that is under test.
 pub fn witness(
     hosts: &TwoHosts,
     options: &Options,
@@ -30,7 +31,7 @@ pub fn witness(
     witness_with(hosts, options, which, what, address, &[])
 }
 
-/// The same, with more words.
+/// As [`witness`], with more arguments.
 pub fn witness_with(
     hosts: &TwoHosts,
     options: &Options,
@@ -39,8 +40,8 @@ pub fn witness_with(
     address: &str,
     words: &[String],
 ) -> Program {
-    let over = crate::between::over(options);
-    let mut command: Command = hosts.command(&this(), which, over);
+    let carrier = crate::between::carrier(options);
+    let mut command: Command = hosts.command(&this_program(), which, carrier);
     command.args(["witness", what, "--address", address]);
     command.args(words);
     Program::start(command)
@@ -78,7 +79,7 @@ pub fn wait_until_virtual(hosts: &TwoHosts) -> Result<(), String> {
     let start = Instant::now();
     while start.elapsed() < NOTICE {
         let command = |which, what: &str, address: &str| {
-            let mut command = hosts.command(&this(), which, Over::NetChannel);
+            let mut command = hosts.command(&this_program(), which, Carrier::NetChannel);
             command.args(["witness", what, "--address", address]);
             Program::start(command)
         };

@@ -12,7 +12,7 @@ use crate::flow::Flow;
 use crate::script::{Role, Script};
 use crate::{STOP, accept_script, open};
 
-/// How a loop learns what is ready.
+/// How a loop learns which sockets are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Poll,
@@ -59,7 +59,7 @@ impl Loop {
         }
     }
 
-    /// Takes a connection in.
+    /// Adds a connection.
     pub fn add(&mut self, flow: Flow) {
         set_nonblocking(flow.socket);
         let key = self.next;
@@ -72,7 +72,7 @@ impl Loop {
         self.flows.insert(key, flow);
     }
 
-    /// Listens too; answered by [`LISTENER`] among what is ready.
+    /// Adds a listener to the set. [`LISTENER`] stands for it among the ready keys.
     fn listen(&mut self, listening: Descriptor) {
         set_nonblocking(listening);
         if self.kind != Kind::Poll {
@@ -82,11 +82,11 @@ impl Loop {
         }
     }
 
-    /// What is ready within so many milliseconds.
+    /// The keys that are ready within `timeout` milliseconds.
     fn ready(&self, listening: Option<Descriptor>, timeout: libc::c_int) -> Vec<u64> {
         if self.kind != Kind::Poll {
-            let told = sys::epoll_wait(self.set, 64, timeout).expect("epoll_wait");
-            return told.iter().map(|told| told.data).collect();
+            let events = sys::epoll_wait(self.set, 64, timeout).expect("epoll_wait");
+            return events.iter().map(|event| event.data).collect();
         }
         let mut keys = Vec::new();
         let mut entries = Vec::new();
@@ -116,7 +116,7 @@ impl Loop {
         keys.iter().zip(&entries).filter_map(ready).collect()
     }
 
-    /// Waits once and advances what is ready. False if nothing was ready in time.
+    /// Waits once and advances the ready connections. False if none was ready in time.
     pub fn turn(&mut self, timeout: libc::c_int) -> bool {
         let ready = self.ready(None, timeout);
         ready.iter().for_each(|key| self.advance(*key));
@@ -124,7 +124,7 @@ impl Loop {
     }
 
     fn advance(&mut self, key: u64) {
-        // An edge is told once: everything must be done that can be.
+        // An edge is reported once, so everything must be done that is possible.
         let calls = if self.kind == Kind::Edge {
             usize::MAX
         } else {
@@ -144,7 +144,7 @@ impl Loop {
         }
     }
 
-    /// Gives up all connections.
+    /// Closes all connections.
     pub fn close(self) {
         for flow in self.flows.values() {
             sys::close(flow.socket).expect("close");
@@ -153,7 +153,7 @@ impl Loop {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until a client sends the stop number.
 pub fn serve(listening: Descriptor, seed: u64, kind: Kind, patience: Duration) {
     let patience = milliseconds(patience);
     let mut flows = Loop::new(kind);
@@ -195,23 +195,23 @@ fn milliseconds(time: Duration) -> libc::c_int {
     libc::c_int::try_from(time.as_millis()).unwrap_or(libc::c_int::MAX)
 }
 
-/// What a loop of a client does.
+/// The work of a client's loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Where it connects to.
+    /// The address to connect to.
     pub address: SocketAddr,
-    /// What scripts are drawn from.
+    /// The seed of the scripts.
     pub seed: u64,
-    /// How many at the same time.
+    /// How many connections are open at the same time.
     pub connections: usize,
     pub kind: Kind,
-    /// When no more are opened.
+    /// After this moment no more connections are opened.
     pub end: Instant,
-    /// How long they may stand still.
+    /// How long connections may make no progress.
     pub patience: Duration,
 }
 
-/// Keeps connections going until the time is over.
+/// Keeps connections busy until the time is over.
 pub fn drive(plan: Plan, numbers: &AtomicU64) {
     let Plan {
         address,

@@ -1,4 +1,5 @@
-//! What a daemon cannot or will not carry, and what ends at once: the same faults over kernel TCP show the same. Each says what it saw.
+//! Connections that a daemon cannot or will not carry, and ends that come at once. The same faults over kernel TCP show
+//! the same. Each fault prints its observations.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -11,22 +12,22 @@ use crate::between::Program;
 use crate::plain::{any_of_b, expect, ready, wait_until_virtual, witness, witness_with};
 use crate::{Options, witness};
 
-/// Connects at once.
+/// The number of simultaneous connects.
 const MANY: usize = 1000;
-/// Programs that are killed, unless the rounds say so.
+/// The number of programs that are killed, unless `--rounds` says otherwise.
 const VICTIMS: u64 = 300;
-/// Of those, at the same time.
+/// How many of them run at the same time.
 const AT_ONCE: usize = 32;
-/// By then nothing of them is left.
+/// Within this time no state of them is left.
 const CLEARED: Duration = Duration::from_secs(20);
-/// Descriptors that a daemon has left: a program can attach, and has a link.
+/// The number of descriptors that a daemon has left. A program can attach and has a link.
 const FEW: usize = 16;
-/// An address that the other host does not take as this one's.
+/// An address that the other host does not accept as an address of this host.
 const STRANGE: &str = "10.99.0.1";
 /// The longest pause when one of two cables is cut: about 0.6 s where processors are free.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// A thousand connects that do not block: all come about, and none is slower for it than the patience of a program.
+/// Makes a thousand connects without blocking. All must succeed, and none may take longer than a program's patience.
 pub fn many_connects(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     let address = serve(hosts, options)?;
     many(hosts, options, &address.1, MANY, "")
@@ -45,22 +46,23 @@ pub fn unknown_source(hosts: &mut TwoHosts, options: &Options) -> Result<String,
     many(hosts, options, &address.1, 20, STRANGE)
 }
 
-/// Each daemon in turn has no descriptor left.
+/// Leaves each daemon in turn only [`FEW`] free descriptors.
 pub fn no_descriptors(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     let address = serve(hosts, options)?;
-    let mut said = Vec::new();
+    let mut texts = Vec::new();
     for which in [Which::A, Which::B] {
         let Some(daemon) = hosts.daemon(which) else {
-            said.push(many(hosts, options, &address.1, 200, "")?);
+            texts.push(many(hosts, options, &address.1, 200, "")?);
             continue;
         };
         daemon.limit_descriptors(FEW);
-        said.push(many(hosts, options, &address.1, 200, "")?);
+        texts.push(many(hosts, options, &address.1, 200, "")?);
     }
-    Ok(said.join("; "))
+    Ok(texts.join("; "))
 }
 
-/// The daemon of the server's host ends in good order while a connection waits: it is reset at once, and new ones work.
+/// The daemon of the server's host ends in good order while a connection waits. The connection is reset at once, and
+/// new ones work.
 pub fn daemon_ends(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     let (_server, address) = serve(hosts, options)?;
     let mut client = witness(hosts, options, Which::A, "call", &address);
@@ -83,7 +85,7 @@ pub fn daemon_ends(hosts: &mut TwoHosts, options: &Options) -> Result<String, St
     ))
 }
 
-/// Programs that are killed while they connect, or right after: no connection of theirs stays.
+/// Kills programs while they connect, or right after. None of their connections may stay.
 pub fn clients_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     let address = serve(hosts, options)?;
     let wanted = options.rounds.unwrap_or(VICTIMS);
@@ -117,7 +119,7 @@ pub fn clients_killed(hosts: &mut TwoHosts, options: &Options) -> Result<String,
     ))
 }
 
-/// Waits for so long at most until neither daemon has a connection with the other host; how long that took.
+/// Waits until neither daemon has a connection with the other host. Returns how long that took.
 pub fn nothing_left(
     hosts: &mut TwoHosts,
     options: &Options,
@@ -136,7 +138,7 @@ pub fn nothing_left(
     }
 }
 
-/// One of two cables is cut, and then the other: connections to the other address go on.
+/// Cuts one of two cables, and then the other. Connections to the other address must go on.
 pub fn one_of_two_cables(hosts: &mut TwoHosts, options: &Options) -> Result<String, String> {
     let (_server, address) = serve(hosts, options)?;
     let port = address.rsplit_once(':').map_or("", |(_, port)| port);
@@ -172,15 +174,15 @@ fn serve(hosts: &TwoHosts, options: &Options) -> Result<(Program, String), Strin
         wait_until_virtual(hosts)?;
     }
     let mut server = witness(hosts, options, Which::B, "serve-many", "0.0.0.0:0");
-    let said = ready(&mut server)?;
-    let port = said.rsplit_once(':').map_or("0", |(_, port)| port);
+    let answer = ready(&mut server)?;
+    let port = answer.rsplit_once(':').map_or("0", |(_, port)| port);
     let address = any_of_b(hosts).replace(":0", &format!(":{port}"));
-    // The other host hears of it in a moment.
+    // The other host learns of the listener in a moment.
     thread::sleep(Duration::from_millis(300));
     Ok((server, address))
 }
 
-/// Connects `count` times without blocking; all must come about.
+/// Connects `count` times without blocking. All connects must succeed.
 fn many(
     hosts: &TwoHosts,
     options: &Options,
@@ -201,7 +203,7 @@ fn many(
     }
 }
 
-/// Connections with the other host that a daemon has.
+/// The number of connections with the other host that a daemon has.
 fn left(hosts: &mut TwoHosts, options: &Options, which: Which) -> usize {
     let (Some(program), Some(daemon)) = (&options.netchannel, hosts.daemon(which)) else {
         return 0;
@@ -216,7 +218,7 @@ fn left(hosts: &mut TwoHosts, options: &Options, which: Which) -> usize {
         |_| String::new(),
         |output| String::from_utf8_lossy(&output.stdout).into_owned(),
     );
-    // Its own words, as no parser is at hand: `"sockets": 3`.
+    // Searches the text of the JSON, because no parser is available: `"sockets": 3`.
     let counts = text.split("\"sockets\":").skip(1);
     let number = |rest: &str| {
         let digits: String = rest

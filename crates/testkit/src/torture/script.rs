@@ -1,18 +1,18 @@
-//! What happens on a connection, drawn from the seed and the connection's number: both ends know
-//! it without talking about it.
+//! The script of a connection, derived from the seed and the connection's number, so that both ends know it without
+//! exchanging it.
 
 use std::sync::OnceLock;
 
 use netchannel_testkit::support::{Random, pattern};
 
-/// After so many bytes a stream repeats: a prime, so that no buffer's size divides it.
+/// The period of a stream: a prime, so that no buffer's size divides it.
 const PERIOD: usize = 1_000_003;
 
-/// The largest piece that is sent or received with one call.
+/// The largest size of one send or receive.
 pub const LARGEST: usize = 256 * 1024;
 
-/// How often a stream fills the small buffers of its connection at most. The kernel's TCP may move
-/// one such buffer in 200 ms only: its window stays below a segment, and the persist timer drives it.
+/// How often a stream fills the small buffers of its connection at most. The kernel's TCP may move only one such buffer
+/// in 200 ms: its window stays below a segment, and the persist timer drives the transfer.
 const FILLINGS: usize = 16;
 
 /// Which end of a connection.
@@ -34,11 +34,11 @@ impl Role {
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Both send all, say so, and read all.
+    /// Both ends send all bytes, shut down sending, and read to the end.
     Graceful,
-    /// One end resets it after it has sent its part.
+    /// One end resets the connection after it has sent its part.
     Reset(Role),
-    /// One end closes it after it has sent its part, without reading.
+    /// One end closes the connection after it has sent its part, without reading.
     Close(Role),
     /// One end is killed at some moment.
     Killed,
@@ -52,7 +52,7 @@ pub struct Script {
     pub to_server: usize,
     pub to_client: usize,
     pub ending: Ending,
-    /// Sizes of the buffers to ask for, or none.
+    /// Sizes of the buffers to set, or `None`.
     pub buffers: Option<libc::c_int>,
 }
 
@@ -88,7 +88,7 @@ impl Script {
         }
     }
 
-    /// The script of a connection one of whose ends will be killed: it sends for ever.
+    /// The script of a connection one of whose ends will be killed: both ends send without limit.
     pub fn killed(seed: u64, number: u64) -> Self {
         let endless = usize::MAX / 2;
         let (to_server, to_client) = (endless, endless);
@@ -102,7 +102,7 @@ impl Script {
         }
     }
 
-    /// How much this end sends.
+    /// How many bytes this end sends.
     pub fn sends(&self, role: Role) -> usize {
         match role {
             Role::Client => self.to_server,
@@ -110,17 +110,17 @@ impl Script {
         }
     }
 
-    /// Whether this end breaks the connection off.
+    /// Whether this end breaks the connection.
     pub fn aborts(&self, role: Role) -> bool {
         self.ending == Ending::Reset(role) || self.ending == Ending::Close(role)
     }
 
-    /// Whether this end must be content with a part, and with errors.
+    /// Whether this end must accept a partial stream, and errors.
     pub fn is_lenient(&self, role: Role) -> bool {
         self.ending == Ending::Killed || self.aborts(role.other())
     }
 
-    /// What this end sends.
+    /// The stream that this end sends.
     pub fn stream(&self, role: Role) -> Stream {
         let direction = if role == Role::Client { 1 } else { 2 };
         let mut random = Random::new(self.seed.wrapping_add(self.number * 4 + direction));
@@ -129,7 +129,7 @@ impl Script {
         }
     }
 
-    /// The sizes of the calls of this end.
+    /// The random sizes of this end's calls.
     pub fn sizes(&self, role: Role, salt: u64) -> Random {
         let direction = if role == Role::Client { 3 } else { 5 };
         Random::new(self.seed ^ (self.number << 8) ^ (salt << 4) ^ direction)
@@ -163,7 +163,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// What stands at a position, for a length up to [`LARGEST`].
+    /// The bytes at a position, for a length up to [`LARGEST`].
     pub fn at(self, position: usize, length: usize) -> &'static [u8] {
         static BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
         let block = BLOCK.get_or_init(|| {

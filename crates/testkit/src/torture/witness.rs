@@ -1,4 +1,4 @@
-//! Plain programs that say what they see of a connection, for tests that break it.
+//! Plain programs that print their observations of a connection, for tests that break it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 use crate::Options;
 use crate::errors::name;
 
-/// By then a connect has come to something.
+/// Within this time a connect has an outcome.
 const CONNECTED: Duration = Duration::from_secs(30);
 
-/// A buffer that takes nothing for so long is full.
+/// A buffer that takes nothing for this long is full.
 const FULL_AFTER: Duration = Duration::from_millis(500);
 
-/// Runs the program of a name.
+/// Runs the program with a name.
 pub fn run(name: &str, options: &Options) {
     let address = options.address;
     match name {
@@ -35,10 +35,10 @@ pub fn run(name: &str, options: &Options) {
     }
 }
 
-/// Echoes what comes on every connection, and says how each ends.
+/// Echoes the bytes of every connection, and prints how each connection ends.
 fn serve(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("bind");
-    say(&format!(
+    print_line(&format!(
         "ready {}",
         listener.local_addr().expect("an address")
     ));
@@ -46,7 +46,7 @@ fn serve(address: SocketAddr) {
         let (stream, _) = listener.accept().expect("accept");
         thread::spawn(move || {
             let outcome = echo(stream);
-            say(&format!("gone {outcome}"));
+            print_line(&format!("gone {outcome}"));
         });
     }
 }
@@ -72,11 +72,11 @@ fn serve_many(address: SocketAddr) {
     let listening = tcp(family);
     sys::bind(listening, address).expect("bind");
     sys::listen(listening, 4096).expect("listen");
-    say(&format!(
+    print_line(&format!(
         "ready {}",
         sys::getsockname(listening).expect("getsockname")
     ));
-    // SAFETY: made above, and nobody else's.
+    // SAFETY: made above, and owned by nothing else.
     let listener = unsafe { TcpListener::from_raw_fd(listening) };
     loop {
         let (stream, _) = listener.accept().expect("accept");
@@ -85,12 +85,13 @@ fn serve_many(address: SocketAddr) {
     }
 }
 
-/// What [`many`] says when all came about.
+/// The line that [`many`] prints when all connects have succeeded.
 pub fn all_made(count: usize) -> String {
     format!("{count} of {count} echoed")
 }
 
-/// Connects many times without blocking, `--rounds` of them, from the address `--only`, and asks each for an echo.
+/// Connects many times without blocking, `--rounds` times, from the address in `--only`, and asks each connection for
+/// an echo.
 fn many(options: &Options) {
     let family = family(options.address);
     let count = usize::try_from(options.rounds.unwrap_or(1)).unwrap_or(1);
@@ -127,7 +128,7 @@ fn many(options: &Options) {
     errors.extend(waiting.iter().map(|_| "nothing came of it".to_owned()));
     let mut echoed = 0;
     for socket in connected {
-        // SAFETY: made above, and nobody else's.
+        // SAFETY: made above, and owned by nothing else.
         let mut stream = unsafe { TcpStream::from_raw_fd(socket) };
         let mut answer = [0; 4];
         let asked = stream
@@ -144,13 +145,13 @@ fn many(options: &Options) {
     errors.sort();
     errors.dedup();
     let seconds = start.elapsed().as_secs_f64();
-    say(&format!(
+    print_line(&format!(
         "{echoed} of {count} echoed in {seconds:.2} s {}",
         errors.join(", ")
     ));
 }
 
-/// Connects `--index` times, in either way, and is killed at once.
+/// Connects `--index` times, blocking or not, and is then killed at once.
 fn victim(options: &Options) {
     let family = family(options.address);
     for number in 0..options.index {
@@ -161,7 +162,7 @@ fn victim(options: &Options) {
         };
         let connected = sys::connect(socket, options.address);
         if connected.is_ok() && number % 3 == 0 {
-            // Nobody looks whether it went.
+            // Whether the send succeeds does not matter.
             let _ = sys::send(socket, b"x", libc::MSG_NOSIGNAL);
         }
     }
@@ -169,11 +170,11 @@ fn victim(options: &Options) {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// Echoes one after the other for a while; says the longest time that one took.
+/// Asks for one echo after the other for a while. Prints the longest time that one took.
 fn ping(address: SocketAddr, duration: Duration) {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_nodelay(true).expect("an option");
-    say("connected");
+    print_line("connected");
     let (start, mut worst) = (Instant::now(), Duration::ZERO);
     while start.elapsed() < duration {
         let began = Instant::now();
@@ -182,12 +183,12 @@ fn ping(address: SocketAddr, duration: Duration) {
             .write_all(b"echo")
             .and_then(|()| stream.read_exact(&mut answer));
         if let Err(error) = asked {
-            return say(&format!("gone {}", name(&error)));
+            return print_line(&format!("gone {}", name(&error)));
         }
         worst = worst.max(began.elapsed());
         thread::sleep(Duration::from_millis(2));
     }
-    say(&format!("paused {}", worst.as_millis()));
+    print_line(&format!("paused {}", worst.as_millis()));
 }
 
 fn family(address: SocketAddr) -> Family {
@@ -201,7 +202,7 @@ fn family(address: SocketAddr) -> Family {
 /// Accepts connections and never reads.
 fn hold(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("bind");
-    say(&format!(
+    print_line(&format!(
         "ready {}",
         listener.local_addr().expect("an address")
     ));
@@ -211,39 +212,39 @@ fn hold(address: SocketAddr) {
     }
 }
 
-/// Writes until nothing more is taken for a while, says so, and waits to be killed.
+/// Writes until nothing more is taken for a while, prints that, and waits to be killed.
 fn pour(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream
         .set_write_timeout(Some(FULL_AFTER))
         .expect("a time-out");
     while stream.write(&[7; 1 << 16]).is_ok() {}
-    say("full");
+    print_line("full");
     loop {
         thread::park();
     }
 }
 
-/// Connects, asks for an echo, then waits for whatever comes, and says each of these.
+/// Connects, asks for an echo, then waits for any event, and prints each event.
 fn call(address: SocketAddr) {
     let mut stream = match TcpStream::connect(address) {
         Ok(stream) => stream,
-        Err(error) => return say(&format!("refused {}", name(&error))),
+        Err(error) => return print_line(&format!("refused {}", name(&error))),
     };
-    say("connected");
+    print_line("connected");
     let mut answer = [0; 4];
     let asked = stream
         .write_all(b"echo")
         .and_then(|()| stream.read_exact(&mut answer));
     match asked {
-        Ok(()) if &answer == b"echo" => say("echoed"),
-        Ok(()) => return say("gone wrong bytes"),
-        Err(error) => return say(&format!("gone {}", name(&error))),
+        Ok(()) if &answer == b"echo" => print_line("echoed"),
+        Ok(()) => return print_line("gone wrong bytes"),
+        Err(error) => return print_line(&format!("gone {}", name(&error))),
     }
-    say(&format!("gone {}", echo(stream)));
+    print_line(&format!("gone {}", echo(stream)));
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut output = std::io::stdout().lock();
     let _ = writeln!(output, "{line}");
     let _ = output.flush();

@@ -1,5 +1,5 @@
-//! A connection is on its way to another process, in a message or over an `exec`, while its daemon ends: it arrives whole, whether or not
-//! another daemon serves by then.
+//! A connection is in transit to another process, in a message or over an `exec`, while its daemon ends. It arrives
+//! intact, whether or not another daemon serves by then.
 
 use std::io::{BufRead, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use netchannel_testkit::sys;
 use crate::served::{self, Served};
 use crate::subject::Subject;
 
-/// What a subject takes up after its exec.
+/// The descriptors that a subject has after its exec.
 const INHERITED: &str = "NETCHANNEL_TEST_INHERITED";
 
 pub fn play(part: &str) {
@@ -40,7 +40,7 @@ fn next_line() -> String {
     line.trim().to_owned()
 }
 
-/// Sends ends to a receiver whose path it is told, keeps the other ends, and then does nothing but wait for lines.
+/// Sends ends to a receiver at a given path, keeps the other ends, and then does nothing but wait for lines.
 fn sends() {
     println!("\nready");
     let path = next_line();
@@ -117,7 +117,7 @@ fn what_lies_in_a_message_while_the_daemon_ends() {
     in_a_message(false);
 }
 
-/// Answers each byte of a client that connects, and then executes itself when it is told to.
+/// Answers each byte of a client that connects, and then executes itself when told to.
 fn executes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     println!("\nport: {}", listener.local_addr().unwrap().port());
@@ -132,7 +132,7 @@ fn answer(mut connection: &TcpStream) -> std::io::Result<()> {
     connection.write_all(&byte)
 }
 
-/// Executes this program anew, with those descriptors.
+/// Executes this program again, with these descriptors.
 fn execute(connection: TcpStream, listener: TcpListener) -> ! {
     println!("\nthread: {}", sys::gettid());
     assert_eq!(next_line(), "execute");
@@ -166,7 +166,7 @@ fn executed() {
     execute(connection, listener);
 }
 
-/// Has the subject execute itself, and is there before the new image has done anything.
+/// Makes the subject execute itself, and runs `then` before the new image has done anything.
 fn at_its_exec(subject: &mut Subject, then: impl FnOnce()) {
     let thread: i32 = subject.said("thread:").parse().unwrap();
     let process = i32::try_from(subject.child.id()).unwrap();

@@ -1,5 +1,4 @@
-//! A daemon of a test's own, and programs under it: the test itself, told by its environment which
-//! part to play.
+//! A daemon of a test's own, and programs under it: the test itself, whose environment names the part to play.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -13,19 +12,19 @@ use serde_json::Value;
 /// Names the part that a subject plays.
 pub const SUBJECT: &str = "NETCHANNEL_TEST_SUBJECT";
 
-/// The part this process plays; nothing in the test itself.
+/// The part that this process plays. `None` in the test itself.
 pub fn part() -> Option<String> {
     std::env::var(SUBJECT).ok()
 }
 
-/// A daemon, and the program that programs are run with.
+/// A daemon, and the `netchannel` program with which programs are run.
 pub struct Served {
     program: PathBuf,
     pub daemon: PrivateDaemon,
 }
 
 impl Served {
-    /// Nothing where no `netchannel` is built.
+    /// `None` if `netchannel` is not built.
     pub fn start(words: &[&str]) -> Option<Self> {
         let own = std::env::current_exe().unwrap();
         let Some(program) = find_netchannel(own.parent().unwrap()) else {
@@ -33,14 +32,14 @@ impl Served {
             return None;
         };
         let daemon = PrivateDaemon::start_with(&program, words).expect("a folder and the daemon");
-        // Programs may become other users.
+        // Programs may switch to other users.
         let folder = daemon.socket().parent().unwrap().to_owned();
         std::fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
         Some(Self { program, daemon })
     }
 
-    /// This test's case `subject` under NetChannel, to play a part; talked to over its streams. It
-    /// runs over kernel TCP where no daemon serves.
+    /// Runs this test's case `subject` under NetChannel, to play a part. The test talks to it over its streams. It runs
+    /// over kernel TCP where no daemon serves.
     pub fn run(&self, part: &str) -> Child {
         Command::new(&self.program)
             .args(["run", "--no-daemon", "--socket"])
@@ -55,7 +54,7 @@ impl Served {
             .unwrap()
     }
 
-    /// What the daemon answers to a command.
+    /// The output of a command.
     pub fn ask(&self, words: &[&str]) -> Value {
         let asked = Command::new(&self.program)
             .args(words)
@@ -67,12 +66,12 @@ impl Served {
         serde_json::from_slice(&asked.stdout).unwrap()
     }
 
-    /// Ends of virtual connections that the daemon shows.
+    /// The number of ends of virtual connections that the daemon shows.
     pub fn connections(&self) -> usize {
         self.connections_of(|_| true)
     }
 
-    /// Those that some process has.
+    /// The number of ends that belong to processes for which `wanted` is true.
     pub fn connections_of(&self, wanted: impl Fn(&Value) -> bool) -> usize {
         let shown = self.ask(&["ss"]);
         let sockets = shown.as_array().or_else(|| shown["sockets"].as_array());

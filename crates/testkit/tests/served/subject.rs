@@ -1,4 +1,4 @@
-//! A program under test that is talked to by lines.
+//! A program under test, with which the test exchanges lines.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout};

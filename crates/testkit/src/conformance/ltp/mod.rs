@@ -1,6 +1,8 @@
-//! The socket cases of the Linux Test Project, written anew from its list: what each of its programs asks of the kernel, under its name.
+//! The socket cases of the Linux Test Project, written anew from its list: the checks of each of its programs, under
+//! its name.
 //!
-//! Left out is what is no TCP: datagrams, local sockets, packet sockets, and options that only a kernel module has.
+//! Programs that do not concern TCP are left out: datagrams, local sockets, packet sockets, and options that only a
+//! kernel module has.
 
 pub mod moving;
 pub mod naming;
@@ -14,16 +16,16 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 /// A number that no program has open.
 const NOT_OPEN: Descriptor = 400;
 
-/// What a call has answered.
-fn said<T: Into<i64>>(result: T) -> Result<i64, Errno> {
+/// The result of a call.
+fn result_of<T: Into<i64>>(result: T) -> Result<i64, Errno> {
     match result.into() {
         ..0 => Err(sys::last_errno()),
         result => Ok(result),
     }
 }
 
-/// An address that belongs to no program.
-fn nowhere<T>() -> *mut T {
+/// An invalid address.
+fn invalid_pointer<T>() -> *mut T {
     std::ptr::without_provenance_mut(usize::MAX)
 }
 
@@ -36,7 +38,7 @@ fn null_device() -> Descriptor {
     opened
 }
 
-/// Each call says what it is to say.
+/// Checks the result of each call.
 fn expect(name: &str, calls: &[(&str, Result<i64, Errno>, c_int)]) {
     for (what, got, errno) in calls {
         assert_eq!(*got, Err(Errno(*errno)), "{name}: {what}");

@@ -6,7 +6,7 @@ use libc::{c_int, c_void, iovec, mmsghdr, msghdr, socklen_t, timespec};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, RawAddress};
 
-use super::{NOT_OPEN, any_name, expect, nowhere, null_device, place, said};
+use super::{NOT_OPEN, any_name, expect, invalid_pointer, null_device, place, result_of};
 use crate::case::cases;
 use crate::helpers::send_and_wait;
 
@@ -29,7 +29,7 @@ cases! {
     ];
 }
 
-/// A connected socket whose peer has said something.
+/// A connected socket whose peer has sent bytes.
 fn spoken_to(family: Family) -> (Descriptor, Descriptor) {
     let (client, server) = pair(family);
     send_and_wait(server, client, b"hoser\n");
@@ -37,8 +37,8 @@ fn spoken_to(family: Family) -> (Descriptor, Descriptor) {
 }
 
 fn recv(socket: Descriptor, to: *mut c_void, flags: c_int) -> Result<i64, Errno> {
-    // SAFETY: the kernel says what is bad.
-    said(unsafe { libc::recv(socket, to, 1024, flags) } as i64)
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
+    result_of(unsafe { libc::recv(socket, to, 1024, flags) } as i64)
 }
 
 fn ltp_recv01(family: Family) {
@@ -50,7 +50,11 @@ fn ltp_recv01(family: Family) {
         &[
             ("not open", recv(NOT_OPEN, to, 0), libc::EBADF),
             ("no socket", recv(null_device(), to, 0), libc::ENOTSOCK),
-            ("a bad place", recv(client, nowhere(), 0), libc::EFAULT),
+            (
+                "a bad place",
+                recv(client, invalid_pointer(), 0),
+                libc::EFAULT,
+            ),
             (
                 "no urgent byte",
                 recv(client, to, libc::MSG_OOB),
@@ -76,9 +80,10 @@ fn ltp_recvfrom01(family: Family) {
     let mut length: socklen_t = 128;
     let mut receive = |socket, to, flags, from, mut with: socklen_t| {
         length = with;
-        // SAFETY: the kernel says what is bad.
-        let got =
-            said(unsafe { libc::recvfrom(socket, to, 1024, flags, from, &raw mut with) } as i64);
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        let got = result_of(
+            unsafe { libc::recvfrom(socket, to, 1024, flags, from, &raw mut with) } as i64,
+        );
         length = with;
         got
     };
@@ -93,7 +98,7 @@ fn ltp_recvfrom01(family: Family) {
             ),
             (
                 "a bad place",
-                receive(client, nowhere(), 0, from, 128),
+                receive(client, invalid_pointer(), 0, from, 128),
                 libc::EFAULT,
             ),
             (
@@ -108,8 +113,8 @@ fn ltp_recvfrom01(family: Family) {
             ),
         ],
     );
-    // TCP names nobody.
-    assert_eq!(receive(client, to, 0, nowhere(), 128), Ok(6));
+    // TCP returns no address.
+    assert_eq!(receive(client, to, 0, invalid_pointer(), 128), Ok(6));
     expect_alive(client, server);
 }
 
@@ -124,17 +129,17 @@ fn ltp_recvmsg01(family: Family) {
     let (client, server) = spoken_to(family);
     let mut room = [0_u8; 1024];
     let receive = |socket, mut message: msghdr, flags| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::recvmsg(socket, &raw mut message, flags) } as i64)
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::recvmsg(socket, &raw mut message, flags) } as i64)
     };
     let mut entry = sys::entry_mut(&mut room);
     let mut bad = iovec {
-        iov_base: nowhere(),
+        iov_base: invalid_pointer(),
         iov_len: 1024,
     };
     let good = message(&raw mut entry, 1);
-    // SAFETY: the kernel says what is bad.
-    let no_message = said(unsafe { libc::recvmsg(client, null_mut(), 0) } as i64);
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
+    let no_message = result_of(unsafe { libc::recvmsg(client, null_mut(), 0) } as i64);
     expect(
         "recvmsg",
         &[
@@ -157,7 +162,7 @@ fn ltp_recvmsg01(family: Family) {
             ),
             (
                 "entries nowhere",
-                receive(client, message(nowhere(), 1), 0),
+                receive(client, message(invalid_pointer(), 1), 0),
                 libc::EFAULT,
             ),
             (
@@ -187,8 +192,8 @@ fn ltp_recvmmsg01(family: Family) {
             tv_nsec: nanoseconds,
         };
         let at = at.unwrap_or(list.as_mut_ptr());
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::recvmmsg(socket, at, 1, 0, &raw mut time) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::recvmmsg(socket, at, 1, 0, &raw mut time) })
     };
     expect(
         "recvmmsg",
@@ -201,7 +206,7 @@ fn ltp_recvmmsg01(family: Family) {
             ),
             (
                 "messages nowhere",
-                receive(client, Some(nowhere()), 1, 0),
+                receive(client, Some(invalid_pointer()), 1, 0),
                 libc::EFAULT,
             ),
             (
@@ -216,12 +221,13 @@ fn ltp_recvmmsg01(family: Family) {
             ),
         ],
     );
-    // SAFETY: the kernel says what is bad.
-    let nowhere = said(unsafe { libc::recvmmsg(client, list.as_mut_ptr(), 1, 0, nowhere()) });
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
+    let nowhere =
+        result_of(unsafe { libc::recvmmsg(client, list.as_mut_ptr(), 1, 0, invalid_pointer()) });
     assert_eq!(nowhere, Err(Errno(libc::EFAULT)));
     let mut list = [one];
     // SAFETY: one message with its buffer.
-    let got = said(unsafe { libc::recvmmsg(client, list.as_mut_ptr(), 1, 0, null_mut()) });
+    let got = result_of(unsafe { libc::recvmmsg(client, list.as_mut_ptr(), 1, 0, null_mut()) });
     assert_eq!((got, list[0].msg_len), (Ok(1), 6));
     expect_alive(client, server);
 }
@@ -229,8 +235,8 @@ fn ltp_recvmmsg01(family: Family) {
 fn ltp_send01(family: Family) {
     let (client, server) = pair(family);
     let send = |socket, from: *const c_void, flags| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::send(socket, from, 1024, flags | libc::MSG_NOSIGNAL) } as i64)
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::send(socket, from, 1024, flags | libc::MSG_NOSIGNAL) } as i64)
     };
     let bytes = [7_u8; 1024];
     let from = bytes.as_ptr().cast();
@@ -239,7 +245,11 @@ fn ltp_send01(family: Family) {
         &[
             ("not open", send(NOT_OPEN, from, 0), libc::EBADF),
             ("no socket", send(null_device(), from, 0), libc::ENOTSOCK),
-            ("a bad place", send(client, nowhere(), 0), libc::EFAULT),
+            (
+                "a bad place",
+                send(client, invalid_pointer(), 0),
+                libc::EFAULT,
+            ),
         ],
     );
     assert_eq!(send(client, from, 0), Ok(1024));
@@ -256,8 +266,8 @@ fn ltp_sendto01(family: Family) {
     let name = any_name(family);
     let send = |socket, from: *const c_void, to, length| {
         let flags = libc::MSG_NOSIGNAL;
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::sendto(socket, from, 1024, flags, to, length) } as i64)
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::sendto(socket, from, 1024, flags, to, length) } as i64)
     };
     let (to, length) = (place(&name), name.length);
     expect(
@@ -271,7 +281,7 @@ fn ltp_sendto01(family: Family) {
             ),
             (
                 "a bad place",
-                send(client, nowhere(), to, length),
+                send(client, invalid_pointer(), to, length),
                 libc::EFAULT,
             ),
             (
@@ -286,12 +296,12 @@ fn ltp_sendto01(family: Family) {
             ),
             (
                 "to nowhere",
-                send(client, from, nowhere(), length),
+                send(client, from, invalid_pointer(), length),
                 libc::EFAULT,
             ),
         ],
     );
-    // A connected one goes where it is connected to.
+    // A connected socket sends to its peer.
     assert_eq!(send(client, from, to, length), Ok(1024));
     expect_bytes(server, &bytes);
     sys::shutdown(client, libc::SHUT_WR).expect("shutdown");
@@ -303,19 +313,19 @@ fn ltp_sendmsg01(family: Family) {
     let mut bytes = [7_u8; 1024];
     let mut entry = sys::entry_mut(&mut bytes);
     let mut bad = iovec {
-        iov_base: nowhere(),
+        iov_base: invalid_pointer(),
         iov_len: 1024,
     };
     let send = |socket, message: msghdr| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) } as i64)
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) } as i64)
     };
     let good = message(&raw mut entry, 1);
     let mut controlled = good;
-    controlled.msg_control = nowhere();
+    controlled.msg_control = invalid_pointer();
     controlled.msg_controllen = 24;
-    // SAFETY: the kernel says what is bad.
-    let no_message = said(unsafe { libc::sendmsg(client, null(), 0) } as i64);
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
+    let no_message = result_of(unsafe { libc::sendmsg(client, null(), 0) } as i64);
     expect(
         "sendmsg",
         &[
@@ -371,7 +381,7 @@ fn ltp_sendmmsg01(family: Family) {
         },
     ];
     // SAFETY: two messages with their buffers.
-    let sent = said(unsafe { libc::sendmmsg(client, list.as_mut_ptr(), 2, 0) });
+    let sent = result_of(unsafe { libc::sendmmsg(client, list.as_mut_ptr(), 2, 0) });
     assert_eq!((sent, list[0].msg_len, list[1].msg_len), (Ok(2), 6, 5));
     expect_bytes(server, b"onetwothree");
 }
@@ -386,22 +396,26 @@ fn ltp_sendmmsg02(family: Family) {
     }];
     let at = list.as_mut_ptr();
     let send = |socket, at: *mut mmsghdr| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::sendmmsg(socket, at, 1, 0) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::sendmmsg(socket, at, 1, 0) })
     };
     expect(
         "sendmmsg",
         &[
             ("not open", send(NOT_OPEN, at), libc::EBADF),
             ("no socket", send(null_device(), at), libc::ENOTSOCK),
-            ("messages nowhere", send(client, nowhere()), libc::EFAULT),
+            (
+                "messages nowhere",
+                send(client, invalid_pointer()),
+                libc::EFAULT,
+            ),
         ],
     );
     assert_eq!(send(client, at), Ok(1));
     expect_bytes(server, b"one");
 }
 
-/// A file with these bytes, which has no name.
+/// An unnamed file with these bytes.
 fn file(bytes: &[u8], flags: c_int) -> Descriptor {
     // SAFETY: the name ends with a zero.
     let made = unsafe { libc::memfd_create(c"ltp".as_ptr(), libc::MFD_CLOEXEC) };
@@ -420,8 +434,8 @@ fn sendfile(
     offset: *mut i64,
     count: usize,
 ) -> Result<i64, Errno> {
-    // SAFETY: the kernel says what is bad.
-    said(unsafe { libc::sendfile(to, from, offset, count) } as i64)
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
+    result_of(unsafe { libc::sendfile(to, from, offset, count) } as i64)
 }
 
 fn ltp_sendfile03(family: Family) {
@@ -449,8 +463,8 @@ fn ltp_sendfile03(family: Family) {
 fn ltp_sendfile04(family: Family) {
     let (client, server) = pair(family);
     let readable = file(b"Test", libc::O_RDONLY);
-    let said = sendfile(client, readable, nowhere(), 4);
-    assert_eq!(said, Err(Errno(libc::EFAULT)));
+    let result = sendfile(client, readable, invalid_pointer(), 4);
+    assert_eq!(result, Err(Errno(libc::EFAULT)));
     expect_quiet(server, libc::POLLIN);
 }
 
@@ -458,12 +472,12 @@ fn ltp_sendfile05(family: Family) {
     let (client, server) = pair(family);
     let readable = file(b"Test", libc::O_RDONLY);
     let mut offset = -1;
-    let said = sendfile(client, readable, &raw mut offset, 4);
-    assert_eq!((said, offset), (Err(Errno(libc::EINVAL)), -1));
+    let result = sendfile(client, readable, &raw mut offset, 4);
+    assert_eq!((result, offset), (Err(Errno(libc::EINVAL)), -1));
     expect_quiet(server, libc::POLLIN);
 }
 
-/// With a place the file's own does not move, without one it does.
+/// With an offset the file's own position does not move, without one it does.
 fn ltp_sendfile06(family: Family) {
     let (client, server) = pair(family);
     let readable = file(b"abcdefgh", libc::O_RDONLY);
@@ -483,8 +497,8 @@ fn ltp_sendfile07(family: Family) {
     set_nonblocking(client);
     let _ = fill(client);
     let readable = file(b"Test", libc::O_RDONLY);
-    let said = sendfile(client, readable, null_mut(), 4);
-    assert_eq!(said, Err(Errno(libc::EAGAIN)));
+    let result = sendfile(client, readable, null_mut(), 4);
+    assert_eq!(result, Err(Errno(libc::EAGAIN)));
     assert_eq!(sys::lseek(readable, 0, libc::SEEK_CUR), Ok(0));
     sys::close(server).expect("close");
 }

@@ -6,7 +6,7 @@ use libc::{c_int, socklen_t};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno, RawAddress};
 
-use super::{NOT_OPEN, any_name, expect, nowhere, null_device, place, said};
+use super::{NOT_OPEN, any_name, expect, invalid_pointer, null_device, place, result_of};
 use crate::case::cases;
 
 cases! {
@@ -20,8 +20,8 @@ cases! {
 const BAD_LENGTH: socklen_t = socklen_t::MAX;
 
 fn accept(socket: c_int, name: *mut libc::sockaddr, length: *mut socklen_t) -> Result<i64, Errno> {
-    // SAFETY: the kernel says what is bad.
-    said(unsafe { libc::accept(socket, name, length) })
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
+    result_of(unsafe { libc::accept(socket, name, length) })
 }
 
 fn ltp_accept01(family: Family) {
@@ -42,7 +42,7 @@ fn ltp_accept01(family: Family) {
             ),
             (
                 "a bad place",
-                accept(bound, nowhere(), length),
+                accept(bound, invalid_pointer(), length),
                 libc::EINVAL,
             ),
             (
@@ -56,7 +56,7 @@ fn ltp_accept01(family: Family) {
     );
 }
 
-/// What was accepted has not what was joined on the listener.
+/// An accepted socket does not inherit the groups that the listener joined.
 fn ltp_accept02(family: Family) {
     if family == Family::V6 {
         return;
@@ -125,8 +125,8 @@ fn ltp_bind01(family: Family) {
     let socket = tcp(family);
     let name = any_name(family);
     let bind = |socket, at, length| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::bind(socket, at, length) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::bind(socket, at, length) })
     };
     let mut other = name;
     other.storage.ss_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or_default();
@@ -139,7 +139,7 @@ fn ltp_bind01(family: Family) {
         &[
             (
                 "a bad place",
-                bind(socket, nowhere(), name.length),
+                bind(socket, invalid_pointer(), name.length),
                 libc::EFAULT,
             ),
             ("a short name", bind(socket, place(&name), 3), libc::EINVAL),
@@ -168,7 +168,7 @@ fn ltp_bind01(family: Family) {
     assert_eq!(bind(socket, place(&name), name.length), Ok(0));
 }
 
-/// A server at any address and at the loopback's, each of which is talked to.
+/// A server at any address and at the loopback address. Bytes are exchanged over each.
 fn ltp_bind04(family: Family) {
     for address in [family.any(0), family.loopback(0)] {
         let listening = tcp(family);
@@ -191,8 +191,8 @@ fn ltp_connect01(family: Family) {
     let (listening, address) = listener(family);
     let name = RawAddress::from(address);
     let connect = |socket, at, length| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::connect(socket, at, length) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::connect(socket, at, length) })
     };
     let mut other = name;
     other.storage.ss_family = 47;
@@ -210,7 +210,7 @@ fn ltp_connect01(family: Family) {
             ),
             (
                 "a bad place",
-                connect(fresh, nowhere(), name.length),
+                connect(fresh, invalid_pointer(), name.length),
                 libc::EFAULT,
             ),
             (
@@ -240,7 +240,7 @@ fn ltp_connect01(family: Family) {
     expect_alive(connected, accepted);
 }
 
-/// A socket of IPv6 that was turned into one of IPv4 and dissolved listens as that.
+/// A socket of IPv6 that was converted to IPv4 and dissolved listens as a socket of IPv4.
 fn ltp_connect02(family: Family) {
     if family == Family::V4 {
         return;
@@ -260,7 +260,7 @@ fn ltp_connect02(family: Family) {
     assert_eq!(sys::connect_raw(socket, &nobody), Ok(()));
     let v6 = RawAddress::from(Family::V6.any(0));
     // SAFETY: a name of its length.
-    let bound = said(unsafe { libc::bind(socket, place(&v6), v6.length) });
+    let bound = result_of(unsafe { libc::bind(socket, place(&v6), v6.length) });
     assert_eq!(bound, Err(Errno(libc::EAFNOSUPPORT)));
     sys::bind(socket, Family::V4.any(0)).expect("bind");
     sys::listen(socket, 5).expect("listen");
@@ -273,8 +273,8 @@ fn ltp_connect02(family: Family) {
 fn ltp_getpeername01(family: Family) {
     let (client, server) = pair(family);
     let ask = |socket, at, length: *mut socklen_t| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::getpeername(socket, at, length) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::getpeername(socket, at, length) })
     };
     let mut name = RawAddress::empty();
     let (to, length) = ((&raw mut name.storage).cast(), &raw mut name.length);
@@ -290,8 +290,16 @@ fn ltp_getpeername01(family: Family) {
                 libc::ENOTCONN,
             ),
             ("a bad length", ask(client, to, &raw mut bad), libc::EINVAL),
-            ("a bad place", ask(client, nowhere(), length), libc::EFAULT),
-            ("a length nowhere", ask(client, to, nowhere()), libc::EFAULT),
+            (
+                "a bad place",
+                ask(client, invalid_pointer(), length),
+                libc::EFAULT,
+            ),
+            (
+                "a length nowhere",
+                ask(client, to, invalid_pointer()),
+                libc::EFAULT,
+            ),
         ],
     );
     expect_alive(client, server);
@@ -301,8 +309,8 @@ fn ltp_getsockname01(family: Family) {
     let socket = tcp(family);
     sys::bind(socket, family.any(0)).expect("bind");
     let ask = |socket, at, length: *mut socklen_t| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::getsockname(socket, at, length) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::getsockname(socket, at, length) })
     };
     let mut name = RawAddress::empty();
     let (to, length) = ((&raw mut name.storage).cast(), &raw mut name.length);
@@ -312,8 +320,16 @@ fn ltp_getsockname01(family: Family) {
         &[
             ("not open", ask(NOT_OPEN, to, length), libc::EBADF),
             ("no socket", ask(null_device(), to, length), libc::ENOTSOCK),
-            ("a bad place", ask(socket, nowhere(), length), libc::EFAULT),
-            ("a length nowhere", ask(socket, to, nowhere()), libc::EFAULT),
+            (
+                "a bad place",
+                ask(socket, invalid_pointer(), length),
+                libc::EFAULT,
+            ),
+            (
+                "a length nowhere",
+                ask(socket, to, invalid_pointer()),
+                libc::EFAULT,
+            ),
             ("a bad length", ask(socket, to, &raw mut bad), libc::EINVAL),
         ],
     );
@@ -425,8 +441,8 @@ fn ltp_socket02(family: Family) {
 
 fn ltp_socketpair01(family: Family) {
     let make = |domain, kind, protocol, to: *mut c_int| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::socketpair(domain, kind, protocol, to) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::socketpair(domain, kind, protocol, to) })
     };
     let mut room = [0; 2];
     let (to, domain) = (room.as_mut_ptr(), family.domain());
@@ -439,7 +455,7 @@ fn ltp_socketpair01(family: Family) {
             ("no type", make(domain, 75, 0, to), libc::EINVAL),
             (
                 "a bad place",
-                make(libc::AF_UNIX, datagrams, 0, nowhere()),
+                make(libc::AF_UNIX, datagrams, 0, invalid_pointer()),
                 libc::EFAULT,
             ),
             (

@@ -6,7 +6,7 @@ use libc::{c_void, socklen_t};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
-use super::{NOT_OPEN, expect, nothing, null_device, said};
+use super::{NOT_OPEN, expect, nothing, null_device, result_of};
 use crate::case::cases;
 
 cases! {
@@ -25,8 +25,8 @@ fn ltp_getsockopt01(family: Family) {
     let mut size: socklen_t = 4;
     let length = &raw mut size;
     let ask = |socket, level, name, at, length| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::getsockopt(socket, level, name, at, length) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::getsockopt(socket, level, name, at, length) })
     };
     let inline = libc::SO_OOBINLINE;
     expect(
@@ -88,8 +88,8 @@ fn ltp_setsockopt01(family: Family) {
     let value = 0;
     let at = (&raw const value).cast::<c_void>();
     let set = |socket, level, name, at, length| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::setsockopt(socket, level, name, at, length) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::setsockopt(socket, level, name, at, length) })
     };
     let inline = libc::SO_OOBINLINE;
     expect(

@@ -7,7 +7,7 @@ use libc::{c_int, pollfd, timeval};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use super::{NOT_OPEN, expect, nowhere, said};
+use super::{NOT_OPEN, expect, invalid_pointer, result_of};
 use crate::case::cases;
 use crate::helpers::send_and_wait;
 
@@ -30,21 +30,21 @@ fn set_with(member: Descriptor, events: u32) -> Descriptor {
     set
 }
 
-fn told(set: Descriptor) -> Vec<(u64, u32)> {
-    let told = sys::epoll_wait(set, 4, 0).expect("epoll_wait");
-    told.iter().map(|one| (one.data, one.events)).collect()
+fn reported(set: Descriptor) -> Vec<(u64, u32)> {
+    let reported = sys::epoll_wait(set, 4, 0).expect("epoll_wait");
+    reported.iter().map(|one| (one.data, one.events)).collect()
 }
 
-/// What is added, changed and taken out is told, told otherwise, and not told.
+/// An added member is reported, a changed one is reported otherwise, and a removed one is not reported.
 fn ltp_epoll_ctl01(family: Family) {
     let (client, server) = pair(family);
     send_and_wait(server, client, b"x");
     let set = set_with(client, IN);
-    assert_eq!(told(set), [(1, IN)]);
+    assert_eq!(reported(set), [(1, IN)]);
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, OUT, 2).expect("epoll_ctl");
-    assert_eq!(told(set), [(2, OUT)]);
+    assert_eq!(reported(set), [(2, OUT)]);
     sys::epoll_control(set, libc::EPOLL_CTL_DEL, client, 0, 0).expect("epoll_ctl");
-    assert_eq!(told(set), []);
+    assert_eq!(reported(set), []);
 }
 
 fn control(set: Descriptor, how: c_int, member: Descriptor) -> Result<i64, Errno> {
@@ -56,8 +56,8 @@ fn ltp_epoll_ctl02(family: Family) {
     let set = set_with(client, IN);
     let stranger = tcp(family);
     let nothing = |how| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::epoll_ctl(set, how, stranger, null_mut()) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::epoll_ctl(set, how, stranger, null_mut()) })
     };
     let (add, del, change) = (
         libc::EPOLL_CTL_ADD,
@@ -106,7 +106,7 @@ fn ltp_epoll_ctl03(family: Family) {
             | bit(5, libc::EPOLLONESHOT);
         let events = events.cast_unsigned();
         sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, events, 1).expect("epoll_ctl");
-        let shown = told(set);
+        let shown = reported(set);
         let expected = events & OUT;
         assert_eq!(
             shown.first().map_or(0, |one| one.1),
@@ -128,7 +128,7 @@ fn ltp_epoll_ctl04(_: Family) {
     assert_eq!(deeper, Err(Errno(libc::ELOOP)));
 }
 
-/// No circle of sets.
+/// Sets cannot form a circle.
 fn ltp_epoll_ctl05(family: Family) {
     let (client, _server) = pair(family);
     let first = set_with(client, IN);
@@ -142,10 +142,10 @@ fn ltp_epoll_ctl05(family: Family) {
     );
 }
 
-/// A signal that is let in ends the wait, one that is kept out does not.
+/// An unblocked signal ends the wait, a blocked one does not.
 fn ltp_epoll_pwait01(family: Family) {
-    extern "C" fn heard(_: c_int) {}
-    sys::handle_signal(libc::SIGUSR1, heard, 0).expect("sigaction");
+    extern "C" fn on_signal(_: c_int) {}
+    sys::handle_signal(libc::SIGUSR1, on_signal, 0).expect("sigaction");
     let (client, _server) = pair(family);
     let set = set_with(client, IN);
     sys::block_signals(&[libc::SIGUSR1]);
@@ -160,15 +160,15 @@ fn ltp_epoll_pwait01(family: Family) {
 fn ltp_epoll_wait01(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | OUT);
-    assert_eq!(told(set), [(1, OUT)]);
+    assert_eq!(reported(set), [(1, OUT)]);
     send_and_wait(server, client, b"x");
-    assert_eq!(told(set), [(1, IN | OUT)]);
+    assert_eq!(reported(set), [(1, IN | OUT)]);
     set_nonblocking(client);
     let _ = fill(client);
-    assert_eq!(told(set), [(1, IN)]);
+    assert_eq!(reported(set), [(1, IN)]);
 }
 
-/// It waits as long as it is to.
+/// The wait lasts as long as its time-out.
 fn ltp_epoll_wait02(family: Family) {
     let (client, _server) = pair(family);
     let set = set_with(client, IN);
@@ -184,8 +184,8 @@ fn ltp_epoll_wait03(family: Family) {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 2];
     let at = events.as_mut_ptr();
     let wait = |set, at, room| {
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::epoll_wait(set, at, room, 0) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::epoll_wait(set, at, room, 0) })
     };
     expect(
         "epoll_wait",
@@ -194,49 +194,49 @@ fn ltp_epoll_wait03(family: Family) {
             ("no set", wait(client, at, 1), libc::EINVAL),
             ("no room", wait(set, at, 0), libc::EINVAL),
             ("negative room", wait(set, at, -1), libc::EINVAL),
-            ("nowhere", wait(set, nowhere(), 1), libc::EFAULT),
+            ("nowhere", wait(set, invalid_pointer(), 1), libc::EFAULT),
         ],
     );
     assert_eq!(wait(set, at, 2), Ok(1));
 }
 
-/// The end of the peer is told to who asks for it.
+/// The end of the peer is reported to a set that asks for it.
 fn ltp_epoll_wait05(family: Family) {
     let (client, server) = pair(family);
     let hang_up = libc::EPOLLRDHUP.cast_unsigned();
     let set = set_with(client, hang_up);
-    assert_eq!(told(set), []);
+    assert_eq!(reported(set), []);
     sys::close(server).expect("close");
     let ended = sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS).expect("epoll_wait");
     assert_eq!(ended.first().map(|one| one.events), Some(hang_up));
 }
 
-/// An edge is told once, and again after something has come.
+/// An edge is reported once, and again after new bytes have arrived.
 fn ltp_epoll_wait06(family: Family) {
     let (client, server) = pair(family);
     let set = set_with(client, IN | libc::EPOLLET.cast_unsigned());
     send_and_wait(server, client, b"ab");
-    assert_eq!(told(set), [(1, IN)]);
-    assert_eq!(told(set), []);
+    assert_eq!(reported(set), [(1, IN)]);
+    assert_eq!(reported(set), []);
     expect_bytes(client, b"a");
-    assert_eq!(told(set), []);
+    assert_eq!(reported(set), []);
     send_and_wait(server, client, b"c");
     let again = sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS).expect("epoll_wait");
     assert_eq!(again.len(), 1);
     expect_bytes(client, b"bc");
 }
 
-/// One shot is told once, until it is asked for again.
+/// A one-shot event is reported once, until the member is armed again.
 fn ltp_epoll_wait07(family: Family) {
     let (client, server) = pair(family);
     let once = IN | libc::EPOLLONESHOT.cast_unsigned();
     let set = set_with(client, once);
     send_and_wait(server, client, b"x");
-    assert_eq!(told(set), [(1, IN)]);
+    assert_eq!(reported(set), [(1, IN)]);
     send_and_wait(server, client, b"y");
-    assert_eq!(told(set), []);
+    assert_eq!(reported(set), []);
     sys::epoll_control(set, libc::EPOLL_CTL_MOD, client, once, 1).expect("epoll_ctl");
-    assert_eq!(told(set), [(1, IN)]);
+    assert_eq!(reported(set), [(1, IN)]);
 }
 
 fn entry(fd: Descriptor, events: libc::c_short) -> pollfd {
@@ -276,15 +276,15 @@ fn ltp_ppoll01(family: Family) {
             tv_sec: seconds,
             tv_nsec: nanoseconds,
         };
-        // SAFETY: the kernel says what is bad.
-        said(unsafe { libc::ppoll(at, count, &raw const time, std::ptr::null()) })
+        // SAFETY: the kernel checks the pointers and refuses bad ones.
+        result_of(unsafe { libc::ppoll(at, count, &raw const time, std::ptr::null()) })
     };
     let mut entries = [entry(client, libc::POLLIN)];
     let at = entries.as_mut_ptr();
     expect(
         "ppoll",
         &[
-            ("nowhere", poll(nowhere(), 1, 0, 0), libc::EFAULT),
+            ("nowhere", poll(invalid_pointer(), 1, 0, 0), libc::EFAULT),
             ("a negative time", poll(at, 1, -1, 0), libc::EINVAL),
             (
                 "no time at all",
@@ -311,8 +311,8 @@ fn numbers(of: &[Descriptor]) -> libc::fd_set {
 }
 
 fn select(count: c_int, read: *mut libc::fd_set, time: &mut timeval) -> Result<i64, Errno> {
-    // SAFETY: the kernel says what is bad.
-    said(unsafe { libc::select(count, read, null_mut(), null_mut(), time) })
+    // SAFETY: the kernel checks the pointers and refuses bad ones.
+    result_of(unsafe { libc::select(count, read, null_mut(), null_mut(), time) })
 }
 
 const NO_TIME: timeval = timeval {
@@ -369,7 +369,7 @@ fn ltp_select03(family: Family) {
             ),
             (
                 "nowhere",
-                select(client + 1, nowhere(), &mut { NO_TIME }),
+                select(client + 1, invalid_pointer(), &mut { NO_TIME }),
                 libc::EFAULT,
             ),
             (

@@ -1,4 +1,4 @@
-//! An actor: waits for its next step, does it, and notes what it saw.
+//! An actor waits for its next step, makes the call, and notes the result.
 #![allow(
     clippy::cast_possible_truncation,
     reason = "results of calls are words, whatever C takes them for"
@@ -19,12 +19,12 @@ use super::prepare::Maker;
 use super::program::{MOST_ACTORS, Program, Step};
 use super::words::signal_name;
 
-/// The signal that ends a call which waits.
+/// The signal that interrupts a waiting call.
 pub const INTERRUPT: i32 = libc::SIGUSR2;
 
 const COUNTED: [i32; 4] = [libc::SIGPIPE, libc::SIGUSR1, libc::SIGIO, libc::SIGURG];
 thread_local! {
-    /// How often each signal came to this thread since it was last looked at.
+    /// How often each signal arrived at this thread since the last look.
     static SIGNALS: [AtomicU32; 65] = const { [const { AtomicU32::new(0) }; 65] };
 }
 
@@ -46,14 +46,14 @@ pub struct Actor {
     index: usize,
 }
 
-/// Where this is in the environment, one end of many connections has no library.
+/// If this variable is set, one end of many connections runs without the library.
 pub const ONE_END: &str = "TORTURE_CALLS_ONE_END";
 
-/// The words that lead a new program to its part.
+/// The command-line word with which an executed program goes on as an actor.
 pub const COMMAND: &str = "calls-actor";
 
 impl Actor {
-    /// The first actor of a program: this process.
+    /// The first actor of a program, which is this process.
     pub fn first(board: Board, program: &'static Program, path: &'static Path) -> Self {
         Self {
             board,
@@ -63,7 +63,7 @@ impl Actor {
         }
     }
 
-    /// The actor that another program has become.
+    /// The actor that another program goes on as.
     pub fn again(path: &str, index: &str) -> Option<Self> {
         let path: &'static Path = Box::leak(Box::<Path>::from(Path::new(path)));
         let board = Board::map(path, false).ok()?;
@@ -76,14 +76,14 @@ impl Actor {
         })
     }
 
-    /// Works until it is told to end. `last` is the command that is done already.
+    /// Works until the command [`END`] comes. `last` is the last command that is done.
     pub fn work(self, last: u32) -> ! {
         prepare_signals();
         self.go_on(last)
     }
 
     fn go_on(self, mut last: u32) -> ! {
-        self.board.sign(self.index);
+        self.board.register(self.index);
         let mut memory = Memory::new();
         loop {
             let command = self.board.wait_for_command(self.index, last);
@@ -105,7 +105,7 @@ impl Actor {
     fn step(self, step: &Step, command: u32, memory: &mut Memory) -> String {
         memory.clear();
         if !step.form.library {
-            return self.deed(step, command, memory);
+            return self.run_actor_action(step, command, memory);
         }
         let mut maker = Maker {
             board: self.board,
@@ -121,7 +121,7 @@ impl Actor {
             result,
         };
         let mut text = match fcntl_command(step) {
-            Some(libc::F_GETOWN) => returned.person(i32::try_from(result).unwrap_or(-1)),
+            Some(libc::F_GETOWN) => returned.actor_of_process(i32::try_from(result).unwrap_or(-1)),
             _ => result_text(result, errno),
         };
         let makes = fcntl_command(step)
@@ -133,7 +133,7 @@ impl Actor {
         text
     }
 
-    fn deed(self, step: &Step, command: u32, memory: &mut Memory) -> String {
+    fn run_actor_action(self, step: &Step, command: u32, memory: &mut Memory) -> String {
         let value = step.arguments.first().map_or(0, first);
         let other = usize::try_from(value).unwrap_or(0).min(MOST_ACTORS - 1);
         let second = step.arguments.get(1).map_or(0, first);
@@ -149,7 +149,7 @@ impl Actor {
                 } else {
                     i32::try_from(second).unwrap_or(0)
                 };
-                let Some((process, thread)) = self.board.who(other) else {
+                let Some((process, thread)) = self.board.thread_of(other) else {
                     return "nobody".to_owned();
                 };
                 // SAFETY: takes integers; only actors of this case are meant.
@@ -157,7 +157,7 @@ impl Actor {
                 result_text(result as isize, errno())
             }
             "reap" => {
-                let Some((process, _)) = self.board.who(other) else {
+                let Some((process, _)) = self.board.thread_of(other) else {
                     return "nobody".to_owned();
                 };
                 let mut status = 0;
@@ -208,7 +208,7 @@ impl Actor {
     }
 
     fn fork(self, child: usize, command: u32) -> String {
-        if self.board.who(child).is_some() {
+        if self.board.thread_of(child).is_some() {
             return "there is one".to_owned();
         }
         self.board.introduce(child, self.index, true);
@@ -222,18 +222,18 @@ impl Actor {
                     index: child,
                     ..self
                 };
-                if self.parts(command) {
+                if self.runs_without_library(command) {
                     child.execute(0, false);
                 }
                 child.go_on(0)
             }
             -1 => result_text(-1, errno()),
-            _ => self.met(child),
+            _ => self.await_registration(child),
         }
     }
 
     fn thread(self, other: usize) -> String {
-        if self.board.who(other).is_some() {
+        if self.board.thread_of(other).is_some() {
             return "there is one".to_owned();
         }
         self.board.introduce(other, self.index, false);
@@ -242,13 +242,13 @@ impl Actor {
             ..self
         };
         match std::thread::Builder::new().spawn(move || actor.go_on(0)) {
-            Ok(_) => self.met(other),
+            Ok(_) => self.await_registration(other),
             Err(error) => result_text(-1, error.raw_os_error().unwrap_or(0)),
         }
     }
 
-    /// Waits until a new actor has said who it is.
-    fn met(self, other: usize) -> String {
+    /// Waits until a new actor has registered on the board.
+    fn await_registration(self, other: usize) -> String {
         let mut looks = 0..200;
         if looks.any(|_| self.board.wait_for(other, Duration::from_millis(10))) {
             "made".to_owned()
@@ -257,8 +257,9 @@ impl Actor {
         }
     }
 
-    /// Whether a child that is made by a step is to go on without a library: where that is asked for, those that are made before all else.
-    fn parts(self, command: u32) -> bool {
+    /// Whether the child of a step goes on without a library. With [`ONE_END`] these are the children that are made
+    /// before all other steps.
+    fn runs_without_library(self, command: u32) -> bool {
         let mut before = self.program.steps.iter().take(command as usize);
         std::env::var_os(ONE_END).is_some() && before.all(|step| step.form.name == "fork")
     }
@@ -268,7 +269,7 @@ impl Actor {
         self.execute(command, true)
     }
 
-    /// Another program goes on as this actor, behind a command that is done.
+    /// Executes another program that goes on as this actor, after a command that is done.
     fn execute(self, command: u32, library: bool) -> String {
         let words = [
             "torture".to_owned(),
@@ -334,7 +335,7 @@ fn call(step: &Step, words: &[usize]) -> (isize, i32) {
     (result, errno())
 }
 
-/// Whether the upper half of the result says nothing.
+/// Whether the upper half of the result is undefined.
 fn gives_int(name: &str) -> bool {
     !matches!(
         name,
@@ -415,7 +416,7 @@ fn signals_text() -> String {
     text
 }
 
-/// The program's descriptors: numbers and what they are. What a library keeps for itself lies beyond.
+/// The program's descriptors: their numbers and types. The descriptors of a library lie beyond.
 fn numbers() -> String {
     let mut text = "open".to_owned();
     for fd in 0..200 {
@@ -450,7 +451,7 @@ fn numbers() -> String {
     text
 }
 
-/// The program that an actor executed goes on as the same actor.
+/// The executed program goes on as the same actor.
 pub fn go_on(words: &[String]) -> i32 {
     let [path, index, last] = words else { return 2 };
     let Some(actor) = Actor::again(path, index) else {
@@ -459,7 +460,7 @@ pub fn go_on(words: &[String]) -> i32 {
     let last: u32 = last.parse().unwrap_or(0);
     if last > 0 {
         prepare_signals();
-        actor.board.sign(actor.index);
+        actor.board.register(actor.index);
         actor.board.done(actor.index, last);
     }
     actor.work(last)

@@ -1,12 +1,12 @@
-//! What the conductor of a case and its actors share: a file that all of them map and none has open.
+//! The state that the conductor of a case shares with its actors: a file that all of them map and none keeps open.
 //!
 //! ```text
-//!  actors     a mailbox each: what to do, what is done, who it is
+//!  actors     a mailbox each: command, last command done, process and thread
 //!  variables  the descriptors of each process
-//!  addresses  what `getsockname` said of each variable
+//!  addresses  what `getsockname` returned for each variable
 //!  text       the program
 //!  log        what each step observed
-//!  totals     how much each step sent, and how much of it was read
+//!  totals     how many bytes each step sent, and how many of them were read
 //! ```
 
 use std::ffi::CString;
@@ -32,7 +32,7 @@ const SIZE: usize = AT_TOTALS + (MOST_STEPS + 2) * 16;
 /// The command that ends an actor.
 pub const END: u32 = u32::MAX;
 
-/// The shared file, mapped.
+/// The mapped shared file.
 #[derive(Clone, Copy)]
 pub struct Board(*mut u8);
 
@@ -46,14 +46,14 @@ enum Word {
     Done = 1,
     Process = 2,
     Thread = 3,
-    /// Whose variables it uses.
+    /// The actor whose variables this actor uses.
     Variables = 4,
-    /// Which command it has begun.
+    /// The last command that the actor has begun.
     Begun = 5,
 }
 
 impl Board {
-    /// Maps the file, which is made if `new`.
+    /// Maps the file, which is created if `new`.
     pub fn map(path: &Path, new: bool) -> std::io::Result<Self> {
         let name = CString::new(path.as_os_str().as_encoded_bytes())?;
         let flags = libc::O_RDWR | libc::O_CLOEXEC | if new { libc::O_CREAT } else { 0 };
@@ -73,7 +73,7 @@ impl Board {
         }
     }
 
-    /// Empties it and puts a program's text there.
+    /// Clears the board and stores a program's text.
     pub fn reset(self, text: &str) -> bool {
         if text.len() >= TEXT {
             return false;
@@ -89,7 +89,7 @@ impl Board {
 
     /// The program's text.
     pub fn text(self) -> String {
-        // SAFETY: within the mapping, and nobody writes it while actors live.
+        // SAFETY: within the mapping, which is not written while actors live.
         let bytes = unsafe { std::slice::from_raw_parts(self.0.add(AT_TEXT), TEXT) };
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(TEXT);
         String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -101,7 +101,7 @@ impl Board {
         unsafe { &*self.0.add(actor * MAILBOX + word as usize * 4).cast() }
     }
 
-    /// The variable of a process.
+    /// A variable of a process.
     pub fn variable(self, actor: usize, number: usize) -> &'static AtomicI32 {
         let whose = self.word(actor, Word::Variables).load(Ordering::Relaxed) as usize;
         self.variable_of(whose, number)
@@ -118,7 +118,7 @@ impl Board {
         }
     }
 
-    /// How much a step has sent, and how much of that was read.
+    /// How many bytes a step has sent, and how many of them were read.
     pub fn totals(self, step: i64) -> (&'static AtomicU64, &'static AtomicU64) {
         let step = usize::try_from(step).unwrap_or(0).min(MOST_STEPS + 1);
         // SAFETY: within the mapping, aligned, and only used as atomics.
@@ -128,7 +128,7 @@ impl Board {
         }
     }
 
-    /// An actor comes to be: with its own copy of its parent's variables, or the same ones.
+    /// Registers an actor, with its own copy of its parent's variables or with the same variables.
     pub fn introduce(self, actor: usize, parent: usize, own: bool) {
         let whose = self.word(parent, Word::Variables).load(Ordering::Relaxed) as usize;
         if own && actor != parent {
@@ -143,42 +143,42 @@ impl Board {
             .store(u32::try_from(index).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Notes who the calling thread is.
-    pub fn sign(self, actor: usize) {
+    /// Registers the calling thread as an actor.
+    pub fn register(self, actor: usize) {
         // SAFETY: no arguments.
         let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
         self.word(actor, Word::Thread)
             .store(thread.cast_unsigned(), Ordering::Relaxed);
-        // Pairs with the load in `who`.
+        // Pairs with the load in `thread_of`.
         self.word(actor, Word::Process)
             .store(process.cast_unsigned(), Ordering::Release);
         wake(self.word(actor, Word::Process));
     }
 
-    /// Process and thread of an actor that has come to be.
-    pub fn who(self, actor: usize) -> Option<(i32, i32)> {
-        // Pairs with the store in `sign`.
+    /// Process and thread of a registered actor.
+    pub fn thread_of(self, actor: usize) -> Option<(i32, i32)> {
+        // Pairs with the store in `register`.
         let process = self.word(actor, Word::Process).load(Ordering::Acquire);
         let thread = self.word(actor, Word::Thread).load(Ordering::Relaxed);
         (process != 0).then_some((process.cast_signed(), thread.cast_signed()))
     }
 
-    /// Waits for so long that an actor comes to be.
+    /// Waits at most `limit` until an actor is registered.
     pub fn wait_for(self, actor: usize, limit: Duration) -> bool {
-        if self.who(actor).is_none() {
+        if self.thread_of(actor).is_none() {
             sleep(self.word(actor, Word::Process), 0, limit);
         }
-        self.who(actor).is_some()
+        self.thread_of(actor).is_some()
     }
 
-    /// Room for an address that belongs to a variable, and its length before it.
+    /// The buffer for the address of a variable, with its length in front.
     pub fn address(self, number: usize) -> *mut u8 {
         assert!(number < VARIABLES);
         // SAFETY: within the mapping.
         unsafe { self.0.add(AT_ADDRESSES + number * ADDRESS) }
     }
 
-    /// Tells an actor what to do.
+    /// Gives an actor a command.
     pub fn command(self, actor: usize, command: u32) {
         // Pairs with the load in `wait_for_command`.
         self.word(actor, Word::Command)
@@ -186,7 +186,7 @@ impl Board {
         wake(self.word(actor, Word::Command));
     }
 
-    /// Waits until there is another command than the last one.
+    /// Waits until the command differs from the last one.
     pub fn wait_for_command(self, actor: usize, last: u32) -> u32 {
         let word = self.word(actor, Word::Command);
         loop {
@@ -201,7 +201,7 @@ impl Board {
         }
     }
 
-    /// Says that a command is done.
+    /// Marks a command as done.
     pub fn done(self, actor: usize, command: u32) {
         // Pairs with the load in `is_done`.
         self.word(actor, Word::Done)
@@ -218,7 +218,7 @@ impl Board {
         self.word(actor, Word::Begun).load(Ordering::Relaxed) == command
     }
 
-    /// Waits for so long that a command is done.
+    /// Waits at most `limit` until a command is done.
     pub fn wait_until_done(self, actor: usize, command: u32, limit: Duration) -> bool {
         let word = self.word(actor, Word::Done);
         let seen = word.load(Ordering::Relaxed);
@@ -228,7 +228,7 @@ impl Board {
         self.is_done(actor, command)
     }
 
-    /// Writes what a step observed. Called by one process at a time.
+    /// Writes what a step observed. Only one process calls this at a time.
     pub fn note(self, step: usize, text: &str) {
         let bytes = &text.as_bytes()[..text.len().min(NOTE - 1)];
         // SAFETY: within the mapping; the conductor reads after the step is done or its actor is gone.
@@ -239,7 +239,7 @@ impl Board {
         }
     }
 
-    /// What a step observed.
+    /// The observation of a step.
     pub fn noted(self, step: usize) -> String {
         // SAFETY: within the mapping.
         let bytes = unsafe {

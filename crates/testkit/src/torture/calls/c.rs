@@ -1,4 +1,5 @@
-//! A finding as a C program that does its steps and prints `SAME`, as over kernel TCP, or `DIFFER`.
+//! Writes a finding as a C program that makes the steps and prints `SAME` if the results are those of kernel TCP, or
+//! `DIFFER`.
 
 use std::fmt::Write;
 
@@ -9,7 +10,7 @@ use super::words::OPTIONS;
 
 const PRELUDE: &str = include_str!("c_prelude.h");
 
-/// The program, or what in it has no C.
+/// The C program, or the call that has no C form.
 pub fn source(program: &Program, place: usize, kernel: &[String]) -> Result<String, String> {
     let mut text = format!(
         "/* cc -w -o difference this.c && ./difference && netchannel run -- ./difference */\n{PRELUDE}\nint main(void)\n{{\n    long r;\n    start();\n"
@@ -56,16 +57,16 @@ pub fn source(program: &Program, place: usize, kernel: &[String]) -> Result<Stri
     Ok(text)
 }
 
-/// What is written of one step.
+/// The C code of one step.
 #[derive(Default)]
 struct Body {
     lines: String,
     words: Vec<String>,
-    /// What is looked at besides the result.
+    /// Values that are compared besides the result.
     looks: Vec<Look>,
 }
 
-/// An answer beside the result: how the judge names it, and where C finds it.
+/// A value besides the result: its name in the judge's text, and the C expressions for it.
 struct Look(&'static str, Vec<String>);
 
 fn descriptor(value: i64) -> String {
@@ -86,7 +87,7 @@ impl Body {
         let _ = writeln!(self.lines, "        {text}");
     }
 
-    /// `parts`, of these sizes.
+    /// Declares `parts`, with these sizes.
     fn vectors<T: std::fmt::Display>(&mut self, sizes: &[T]) {
         let parts: Vec<String> = sizes
             .iter()
@@ -129,7 +130,7 @@ impl Body {
             _ => self.call(step)?,
         }
         if step.actor > 0 || step.form.name == "fork" {
-            // A child must not think of its parent's step as its own.
+            // A child must not take the result of its parent's step for its own.
             self.line("if (0) r = 0;");
         }
         Ok(())
@@ -225,7 +226,7 @@ impl Body {
                     at(argument, 1).min(1099),
                     at(argument, 2)
                 ));
-                let told = ["length", "-1", "4", "129", "0", "128"]
+                let claimed = ["length", "-1", "4", "129", "0", "128"]
                     .get(usize::try_from(at(argument, 3)).unwrap_or(0));
                 self.push(match value {
                     3 => "0",
@@ -235,7 +236,7 @@ impl Body {
                 self.push(if value == 3 && at(argument, 3) == 0 {
                     "0"
                 } else {
-                    told.unwrap_or(&"length")
+                    claimed.unwrap_or(&"length")
                 });
             }
             Kind::From => {
@@ -414,11 +415,11 @@ impl Body {
 
     fn room(&mut self, word: i64, good: &str, size: i64) {
         let sizes = [size, size, size, 4, -1, 0, 7, i64::from(i32::MAX)];
-        let told = sizes
+        let claimed = sizes
             .get(usize::try_from(word).unwrap_or(0))
             .copied()
             .unwrap_or(size);
-        self.line(&format!("socklen_t room = {told};"));
+        self.line(&format!("socklen_t room = {claimed};"));
         self.push(match word {
             1 => "0",
             2 => "bad()",
@@ -427,7 +428,7 @@ impl Body {
         self.push(if word == 1 { "0" } else { "&room" });
     }
 
-    /// What must hold after the step, as over kernel TCP.
+    /// The condition that must hold after the step, as over kernel TCP.
     fn expectation(&self, kernel: &str) -> String {
         let text = kernel
             .trim_start_matches("waited ")
@@ -457,7 +458,7 @@ impl Body {
             let Some(values) = found else { continue };
             for (field, value) in fields.iter().zip(values.split(',')) {
                 let hexadecimal = matches!(*name, "revents" | "flags" | "events");
-                // Of events what is told of the only one.
+                // Of events the value is the reported bits of the only event.
                 let value = if *name == "events" && text.starts_with("1 ") {
                     value.rsplit(':').next().unwrap_or("")
                 } else {

@@ -1,4 +1,4 @@
-//! The command line of `torture calls`, and a whole run: many cases by several pairs of runners, and what they found.
+//! The command line of `torture calls`, and a whole run: many cases by several pairs of runners, and their findings.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::runner::find_netchannel;
-use netchannel_testkit::two_hosts::Absent;
+use netchannel_testkit::two_hosts::HostsError;
 
 use super::compare::signature;
 use super::coverage::Coverage;
 use super::difference::Difference;
 use super::generate;
 use super::judge::Pair;
-use super::manner::Manner;
 use super::place::Place;
 use super::program::Program;
 use super::report::{Finding, Report};
 use super::rules;
 use super::runner::Runner;
+use super::settings::RunSettings;
 use super::shrink::Shrinker;
 
 const USAGE: &str = "usage: torture calls [OPTIONS]
@@ -53,7 +53,7 @@ examples:
   torture calls --replay findings/1.steps
 exit status: 0 no difference that is not kept, 1 there was one, 2 wrong usage, 77 there is no program to test";
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     cases: u64,
     seed: u64,
@@ -71,15 +71,15 @@ struct Options {
     json: bool,
 }
 
-/// How long a call must sleep until it is taken for one that waits: longer than the times that programs give.
+/// How long a call must sleep until it counts as waiting. This is longer than the time-outs that programs use.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// The same where only another step can end it.
+/// As [`PATIENCE`], for calls that only another step can end.
 const HASTE: Duration = Duration::from_millis(3);
-/// How long what goes through daemons may be on its way.
+/// How long bytes through daemons may be in transit.
 const SETTLING: Duration = Duration::from_millis(2);
-/// One program in so many is run without haste.
+/// One program in this many is run without haste.
 const PATIENTLY: u64 = 16;
-/// Pairs of runners for each processor: mostly they wait.
+/// Pairs of runners for each processor. Runners mostly wait.
 const PAIRS: usize = 3;
 
 const WAYS: [&str; 6] = ["both", "relay", "restart", "one-end", "hosts", "kernel"];
@@ -138,7 +138,7 @@ fn parse(words: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Runs the command; its exit status.
+/// Runs the command. Returns its exit status.
 pub fn run(words: &[String]) -> i32 {
     if words.iter().any(|word| word == "--help" || word == "-h") {
         println!("{USAGE}");
@@ -167,7 +167,7 @@ pub fn run(words: &[String]) -> i32 {
     }
 }
 
-/// What all workers of a run share.
+/// State that all workers of a run share.
 struct Run<'a> {
     options: &'a Options,
     place: &'a Place,
@@ -199,11 +199,11 @@ fn judge(options: &Options) -> Result<i32, String> {
     rules::THROUGH_DAEMONS.store(through, Ordering::Relaxed);
     let place = match Place::make(netchannel, words, options.way == "hosts") {
         Ok(place) => place,
-        Err(Absent::NotHere(text)) => {
+        Err(HostsError::Unsupported(text)) => {
             println!("skipped: {text}");
             return Ok(netchannel_testkit::support::SKIPPED);
         }
-        Err(Absent::Failed(text)) => return Err(text),
+        Err(HostsError::Failed(text)) => return Err(text),
     };
     let start = Instant::now();
     let before = place.descriptors();
@@ -222,7 +222,7 @@ fn judge(options: &Options) -> Result<i32, String> {
         return replay(&run, &program);
     }
     if options.way != "kernel" {
-        be_virtual(&run)?;
+        check_virtual(&run)?;
     }
     work(&run)?;
     let mut report = run.report.into_inner().map_err(|error| error.to_string())?;
@@ -237,8 +237,9 @@ fn judge(options: &Options) -> Result<i32, String> {
     Ok(i32::from(!report.is_clean()))
 }
 
-/// A connection of the program under test must be a virtual one, or nothing would be judged: its port is then outside the kernel's range.
-fn be_virtual(run: &Run<'_>) -> Result<(), String> {
+/// Checks that a connection of the program under test is virtual: its port is then outside the kernel's range.
+/// Otherwise the run would judge nothing.
+fn check_virtual(run: &Run<'_>) -> Result<(), String> {
     let (before, client) = if run.options.way == "hosts" {
         ("1 @0 fork(1)\n", 1)
     } else {
@@ -252,7 +253,7 @@ fn be_virtual(run: &Run<'_>) -> Result<(), String> {
     let mut pair = run.pair()?;
     let start = Instant::now();
     loop {
-        let seen = pair.other.run(&program, pair.manner)?;
+        let seen = pair.other.run(&program, pair.settings)?;
         let port = seen
             .last()
             .and_then(|line| line.split("port(").nth(1))
@@ -262,7 +263,7 @@ fn be_virtual(run: &Run<'_>) -> Result<(), String> {
             .ok_or_else(|| format!("no connection: {seen:?}"))?;
         match run.place.kernel_ports() {
             Some((low, high)) if (low..=high).contains(&port) => {
-                // Two daemons may not have met yet.
+                // Two daemons may not have connected to each other yet.
                 if start.elapsed() > Duration::from_secs(10) {
                     return Err(format!(
                         "connections are not virtual (port {port}): there is nothing to judge"
@@ -317,7 +318,7 @@ impl Run<'_> {
         Ok(Pair {
             kernel: start(self.place.over_kernel(&self.this), "kernel TCP")?,
             other: start(self.place.over_other(&self.this), "NetChannel")?,
-            manner: Manner {
+            settings: RunSettings {
                 patience: PATIENCE,
                 haste: HASTE,
                 settling: if matches!(way, "relay" | "hosts") {
@@ -341,7 +342,7 @@ fn worker(run: &Run<'_>) -> Result<(), String> {
         }
         let number = run.options.first + index;
         let program = generate::program(run.options.seed, number, run.options.way == "hosts");
-        pair.manner.haste = if number.is_multiple_of(PATIENTLY) {
+        pair.settings.haste = if number.is_multiple_of(PATIENTLY) {
             PATIENCE
         } else {
             HASTE
@@ -358,7 +359,8 @@ fn worker(run: &Run<'_>) -> Result<(), String> {
                 }
             }
             Err(error) => {
-                // The runner itself was lost: by what the program did. It is found out which, and work goes on.
+                // The program made the runner itself fail. The program is recorded, and the run goes on with a new
+                // runner.
                 let mut report = run.report.lock().map_err(|error| error.to_string())?;
                 report.lost(&program, number, &error);
                 drop(report);
@@ -371,7 +373,7 @@ fn worker(run: &Run<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A difference that is new: it is made shorter and taken down.
+/// Shortens and records a new difference.
 fn found(
     run: &Run<'_>,
     pair: &mut Pair,
@@ -407,8 +409,8 @@ fn found(
 
 fn replay(run: &Run<'_>, program: &Program) -> Result<i32, String> {
     let mut pair = run.pair()?;
-    let kernel = pair.kernel.run(program, pair.manner)?;
-    let other = pair.other.run(program, pair.manner)?;
+    let kernel = pair.kernel.run(program, pair.settings)?;
+    let other = pair.other.run(program, pair.settings)?;
     for (place, step) in program.steps.iter().enumerate() {
         println!("{step}");
         let at = |seen: &[String]| seen.get(place).cloned().unwrap_or_default();

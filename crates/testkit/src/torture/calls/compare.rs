@@ -1,15 +1,16 @@
-//! What two runs of a program saw, side by side: numbers that the system chooses by order of appearance, what is no promise left out.
+//! Compares two runs of a program. Numbers that the system chooses are replaced by their order of appearance, and
+//! values that are not promised are left out.
 
 use std::collections::BTreeSet;
 
 use super::difference::Difference;
 use super::program::Program;
-use super::rules::{self, Rule, Then};
+use super::rules::{self, Rule, Scope};
 
-/// What a run saw: a text for each step.
+/// The observations of a run: a text for each step.
 pub type Seen = Vec<String>;
 
-/// Gives ports numbers in the order in which they appear.
+/// Numbers ports in the order in which they appear.
 pub fn normal(seen: Vec<String>) -> Seen {
     let mut known: Vec<String> = Vec::new();
     seen.into_iter()
@@ -37,16 +38,16 @@ pub fn normal(seen: Vec<String>) -> Seen {
         .collect()
 }
 
-/// What became of comparing.
+/// The result of a comparison.
 pub struct Comparison {
     pub difference: Option<Difference>,
-    /// Rules that excused something before it.
+    /// Rules that excused differences before it.
     pub excused: Vec<&'static Rule>,
     /// Steps that were compared.
     pub judged: usize,
     /// Steps in which runs over kernel TCP differ.
     pub unsteady: usize,
-    /// Whether it took more than one run of each.
+    /// Whether the comparison took more than one run of each.
     pub again: bool,
 }
 
@@ -66,7 +67,7 @@ pub fn compare(program: &Program, kernel: &[Seen], others: &[Seen]) -> Compariso
     };
     for place in 0..program.steps.len() {
         let (expected, got) = (at(kernel, place), at(others, place));
-        // How much fits differs from run to run, and all that comes after it.
+        // How many bytes fit differs from run to run, and so does all that follows.
         if expected
             .iter()
             .chain(&got)
@@ -103,7 +104,7 @@ pub fn compare(program: &Program, kernel: &[Seen], others: &[Seen]) -> Compariso
             }
             Some(rule) => {
                 comparison.excused.push(rule);
-                if rule.then == Then::Rest {
+                if rule.scope == Scope::Rest {
                     return comparison;
                 }
             }
@@ -112,7 +113,7 @@ pub fn compare(program: &Program, kernel: &[Seen], others: &[Seen]) -> Compariso
     comparison
 }
 
-/// What stands for all differences like this one: the call, its option, and what was seen without numbers.
+/// A key that is equal for all similar differences: the call, its option, and the observed texts without numbers.
 pub fn signature(program: &Program, difference: &Difference) -> String {
     let Some(step) = program.steps.get(difference.place) else {
         return String::new();
@@ -133,7 +134,7 @@ pub fn signature(program: &Program, difference: &Difference) -> String {
     format!("{}{option}{command}: {kernel} / {other}", step.form.name)
 }
 
-/// A text with every number as one sign.
+/// A text with every number replaced by one sign.
 fn shape(text: &str) -> String {
     let mut shape = String::new();
     for word in text.split(' ').take(3) {

@@ -1,4 +1,5 @@
-//! Conducts one case: makes its first actor, lets one act at a time, sees who waits and who dies, and ends them all.
+//! Conducts one case: makes its first actor, lets one actor act at a time, sees which actors wait and which die, and
+//! ends them all.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -7,32 +8,32 @@ use std::time::{Duration, Instant};
 
 use super::act::{Actor, INTERRUPT};
 use super::board::{Board, END};
-use super::manner::Manner;
 use super::memory::first;
 use super::network::Network;
 use super::program::{MOST_ACTORS, Program, Step};
 use super::request::request;
+use super::settings::RunSettings;
 use super::waits;
 use super::watch::{State, Watch, state};
 
-/// The board of a runner, by its process.
+/// The path of a runner's board, by its process id.
 pub fn board_path(process: u32) -> PathBuf {
     PathBuf::from(format!("/dev/shm/torture-calls-{process}"))
 }
 
-/// The place where cases are run, one after the other.
+/// Runs cases one after the other.
 pub struct Conductor {
     board: Board,
     path: PathBuf,
-    /// Actors that the other host's runner was asked for.
+    /// Number of requests for actors to the other host's runner.
     asked: AtomicU32,
 }
 
-/// Of a call that does not return whatever is done.
+/// How long a call may run, neither returning nor waiting, until it counts as stuck.
 const STUCK: Duration = Duration::from_secs(3);
-/// Between two looks at who has not done yet.
+/// The time between two checks for the end of a step.
 const SLICE: Duration = Duration::from_millis(2);
-/// Before the first of them.
+/// The time before the first check.
 const MOMENT: Duration = Duration::from_micros(300);
 
 impl Conductor {
@@ -47,24 +48,24 @@ impl Conductor {
         })
     }
 
-    /// Runs a program; a line for each step.
-    pub fn run(&self, program: &Program, manner: Manner) -> Vec<String> {
+    /// Runs a program. Returns a line for each step.
+    pub fn run(&self, program: &Program, settings: RunSettings) -> Vec<String> {
         if !self.board.reset(&program.to_string()) {
             return vec!["too long".to_owned()];
         }
         let program: &'static Program = Box::leak(Box::new(program.clone()));
-        let root = self.begin(program, manner);
+        let root = self.begin(program, settings);
         let mut case = Case {
             board: self.board,
-            manner,
+            settings,
             waits: [None; MOST_ACTORS],
             waited: vec![false; program.steps.len()],
             dead: [false; MOST_ACTORS],
             watches: [const { None }; MOST_ACTORS],
-            patience: waits::patience(program, manner),
+            patience: waits::patience(program, settings),
         };
-        let came = root > 0 && case.appears(root);
-        // Who is made before all else lives on the other host.
+        let came = root > 0 && case.await_first_actor(root);
+        // Actors that are made before all other steps live on the other host.
         let before = program.steps.iter();
         let before = before.take_while(|step| step.form.name == "fork").count();
         let far = if Network::get().is_between() {
@@ -75,12 +76,12 @@ impl Conductor {
         if came {
             for (place, step) in program.steps.iter().enumerate() {
                 if place < far {
-                    self.make_far(&case, place, step, manner);
+                    self.make_far(&case, place, step, settings);
                     continue;
                 }
                 case.step(place, step.actor);
                 if step.form.name == "end" {
-                    case.mourn(
+                    case.await_end(
                         step.arguments
                             .first()
                             .and_then(|argument| argument.first())
@@ -91,7 +92,7 @@ impl Conductor {
             case.finish();
         }
         let mut processes: Vec<i32> = (0..MOST_ACTORS)
-            .filter_map(|actor| self.board.who(actor))
+            .filter_map(|actor| self.board.thread_of(actor))
             .map(|(process, _)| process)
             .collect();
         processes.push(root);
@@ -109,40 +110,40 @@ impl Conductor {
         }
     }
 
-    /// Has an actor made on the other host.
-    fn make_far(&self, case: &Case, place: usize, step: &Step, manner: Manner) {
+    /// Asks the other host's runner for an actor.
+    fn make_far(&self, case: &Case, place: usize, step: &Step, settings: RunSettings) {
         let actor = step.arguments.first().map_or(0, first);
         let actor = usize::try_from(actor).unwrap_or(0).min(MOST_ACTORS - 1);
-        if self.board.who(actor).is_some() {
+        if self.board.thread_of(actor).is_some() {
             return case.board.note(place, "there is one");
         }
         self.board.introduce(actor, step.actor, true);
         let count = self.asked.fetch_add(1, Ordering::Relaxed);
-        let asked = request(count, actor, manner.fresh);
+        let asked = request(count, actor, settings.fresh);
         self.board.command(MOST_ACTORS, asked);
         let start = Instant::now();
         while !self.board.wait_for(actor, SLICE) && start.elapsed() < STUCK {}
-        let came = self.board.who(actor).is_some();
+        let came = self.board.thread_of(actor).is_some();
         self.board
             .note(place, if came { "made" } else { "does not come" });
     }
 
-    fn begin(&self, program: &'static Program, manner: Manner) -> i32 {
+    fn begin(&self, program: &'static Program, settings: RunSettings) -> i32 {
         // SAFETY: this process has one thread; the child acts and never returns.
         let child = unsafe { libc::fork() };
         if child != 0 {
             return child;
         }
         leave_the_runner();
-        if manner.fresh {
-            begin_anew(&self.path, 0);
+        if settings.fresh {
+            execute_actor(&self.path, 0);
         }
         let path: &'static Path = Box::leak(self.path.clone().into_boxed_path());
         Actor::first(self.board, program, path).work(0)
     }
 }
 
-/// A child leaves the runner's descriptors, and ends with the runner.
+/// Closes the runner's descriptors in a child, which also ends with the runner.
 pub fn leave_the_runner() {
     // SAFETY: takes integers and a path.
     unsafe {
@@ -157,8 +158,8 @@ pub fn leave_the_runner() {
     }
 }
 
-/// A child executes this program as an actor.
-pub fn begin_anew(path: &Path, actor: usize) -> ! {
+/// Executes this program as an actor, in a child.
+pub fn execute_actor(path: &Path, actor: usize) -> ! {
     let words = [
         "torture".to_owned(),
         super::act::COMMAND.to_owned(),
@@ -185,13 +186,13 @@ impl Drop for Conductor {
 
 struct Case {
     board: Board,
-    manner: Manner,
-    /// The step in which an actor waits, and how often it had gone to sleep by then.
+    settings: RunSettings,
+    /// The step in which an actor waits, and how often its thread had gone to sleep by then.
     waits: [Option<(usize, u64)>; MOST_ACTORS],
     waited: Vec<bool>,
     dead: [bool; MOST_ACTORS],
     watches: [Option<Watch>; MOST_ACTORS],
-    /// For each step.
+    /// The patience of each step.
     patience: Vec<Duration>,
 }
 
@@ -200,8 +201,8 @@ fn command(place: usize) -> u32 {
 }
 
 impl Case {
-    /// Waits until the first actor is there.
-    fn appears(&self, process: i32) -> bool {
+    /// Waits until the first actor is registered.
+    fn await_first_actor(&self, process: i32) -> bool {
         let start = Instant::now();
         while !self.board.wait_for(0, SLICE) {
             if start.elapsed() > STUCK * 3 || matches!(state(process), State::Dead(_)) {
@@ -211,17 +212,17 @@ impl Case {
         true
     }
 
-    /// How an actor that has come is at this moment.
-    fn state(&mut self, actor: usize, who: (i32, i32)) -> State {
+    /// The state of a registered actor's thread.
+    fn state(&mut self, actor: usize, thread: (i32, i32)) -> State {
         let watch = &mut self.watches[actor];
-        if !watch.as_ref().is_some_and(|watch| watch.is_of(who)) {
-            *watch = Some(Watch::new(who.0, who.1));
+        if !watch.as_ref().is_some_and(|watch| watch.is_of(thread)) {
+            *watch = Some(Watch::new(thread.0, thread.1));
         }
         watch.as_ref().map_or(State::Dead(0), Watch::state)
     }
 
     fn step(&mut self, place: usize, actor: usize) {
-        if self.board.who(actor).is_none() || self.dead[actor] {
+        if self.board.thread_of(actor).is_none() || self.dead[actor] {
             return self.board.note(place, "nobody");
         }
         self.interrupt(actor);
@@ -229,15 +230,15 @@ impl Case {
             return self.board.note(place, "nobody");
         }
         self.board.command(actor, command(place));
-        self.attend(actor, place, self.patience[place], true);
-        if !self.manner.settling.is_zero() {
-            std::thread::sleep(self.manner.settling);
+        self.await_step(actor, place, self.patience[place], true);
+        if !self.settings.settling.is_zero() {
+            std::thread::sleep(self.settings.settling);
         }
-        self.others_settle(actor);
+        self.await_woken_actors(actor);
     }
 
     /// Waits for the end of a step, or until its actor waits.
-    fn attend(&mut self, actor: usize, place: usize, patience: Duration, is_new: bool) {
+    fn await_step(&mut self, actor: usize, place: usize, patience: Duration, is_new: bool) {
         let start = Instant::now();
         let mut asleep: Option<(u64, Instant)> = None;
         let mut first: Option<(u64, Instant)> = None;
@@ -247,14 +248,14 @@ impl Case {
                 self.waits[actor] = None;
                 return;
             }
-            // Who executes another program meanwhile signs anew.
-            let Some(who) = self.board.who(actor) else {
+            // An actor that executes another program registers again.
+            let Some(thread) = self.board.thread_of(actor) else {
                 return;
             };
             slice = SLICE;
-            match self.state(actor, who) {
+            match self.state(actor, thread) {
                 State::Dead(status) => {
-                    // What it did last may have been done all the same.
+                    // The actor's last command may have been done all the same.
                     if !self.board.has_begun(actor, command(place)) {
                         self.board.note(place, "nobody");
                     } else if !self.board.is_done(actor, command(place)) {
@@ -288,29 +289,29 @@ impl Case {
         }
     }
 
-    /// After a step: who was woken by it goes on until he has done or waits again.
-    fn others_settle(&mut self, but: usize) {
+    /// After a step, lets the actors that it woke go on until they are done or wait again.
+    fn await_woken_actors(&mut self, but: usize) {
         for actor in 0..MOST_ACTORS {
             let Some((place, times)) = self.waits[actor].filter(|_| actor != but) else {
                 continue;
             };
-            let Some(who) = self.board.who(actor).filter(|_| !self.dead[actor]) else {
+            let Some(thread) = self.board.thread_of(actor).filter(|_| !self.dead[actor]) else {
                 continue;
             };
-            // Whoever wakes a thread has made it ready to run before its own call returns.
-            let sleeps_on = self.state(actor, who) == State::Asleep(times);
-            if !sleeps_on || self.manner.haste == self.manner.patience {
-                self.attend(actor, place, Duration::from_millis(1), false);
+            // A call that wakes a thread has made the thread ready to run before the call returns.
+            let sleeps_on = self.state(actor, thread) == State::Asleep(times);
+            if !sleeps_on || self.settings.haste == self.settings.patience {
+                self.await_step(actor, place, Duration::from_millis(1), false);
             }
         }
     }
 
-    /// Waits until a process that was killed is gone.
-    fn mourn(&mut self, actor: Option<i64>) {
+    /// Waits until a killed process has ended.
+    fn await_end(&mut self, actor: Option<i64>) {
         let actor = actor
             .and_then(|actor| usize::try_from(actor).ok())
             .filter(|actor| *actor < MOST_ACTORS);
-        let Some((process, _)) = actor.and_then(|actor| self.board.who(actor)) else {
+        let Some((process, _)) = actor.and_then(|actor| self.board.thread_of(actor)) else {
             return;
         };
         let start = Instant::now();
@@ -319,12 +320,12 @@ impl Case {
         }
     }
 
-    /// Ends the call in which an actor waits.
+    /// Interrupts the call in which an actor waits.
     fn interrupt(&mut self, actor: usize) {
         let Some((place, _)) = self.waits[actor] else {
             return;
         };
-        let Some((process, thread)) = self.board.who(actor) else {
+        let Some((process, thread)) = self.board.thread_of(actor) else {
             return;
         };
         let start = Instant::now();
@@ -357,21 +358,21 @@ impl Case {
             self.interrupt(actor);
         }
         for actor in 0..MOST_ACTORS {
-            if self.board.who(actor).is_some() && !self.dead[actor] {
+            if self.board.thread_of(actor).is_some() && !self.dead[actor] {
                 self.board.command(actor, END);
             }
         }
     }
 }
 
-/// Whether a thread that went to sleep so many times more since then waits, and looks again now and then.
+/// Whether a thread that has gone to sleep `times` more times since then counts as waiting with a look now and then.
 fn only_looks(times: u64, since: Instant, patience: Duration) -> bool {
     const OFTEN: u128 = 2;
     let elapsed = since.elapsed();
     elapsed >= patience * 4 && u128::from(times) <= elapsed.as_millis() * OFTEN
 }
 
-/// Waits a little for processes to end by themselves, ends them, and reaps whom one can reap.
+/// Waits a little for processes to end by themselves, kills the others, and reaps those that can be reaped.
 fn reap(processes: &[i32]) {
     let start = Instant::now();
     loop {
@@ -393,7 +394,7 @@ fn reap(processes: &[i32]) {
         }
         std::thread::sleep(Duration::from_micros(100));
     }
-    // Those that have become ours when their parents ended.
+    // Orphans that were re-parented to this process.
     // SAFETY: no pointer.
     while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }

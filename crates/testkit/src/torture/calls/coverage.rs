@@ -1,4 +1,4 @@
-//! What was called with what, and what never was: the generator's own test.
+//! Which calls were made with which arguments, and which never were. This tests the generator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,8 +8,8 @@ use super::form::CALLS;
 use super::program::{Program, bits};
 use super::quoted::quoted;
 
-/// Functions that the library takes the place of and that are not drawn: other names of some that are, and what makes other programs,
-/// streams and users.
+/// Functions that the library interposes and the generator does not draw: aliases of drawn functions, and functions
+/// that start programs, use streams, or change users.
 const NOT_DRAWN: &[&str] = &[
     "__close",
     "__connect",
@@ -78,23 +78,23 @@ const NOT_DRAWN: &[&str] = &[
     "siginterrupt",
 ];
 
-/// What was seen of one call.
+/// The observed uses of one call.
 #[derive(Default)]
 struct Call {
     by_name: u64,
     by_number: u64,
-    /// How often it did not fail, and each errno.
+    /// How often the call succeeded, and how often it failed with each errno.
     outcomes: BTreeMap<String, u64>,
-    /// Flags with which it was called.
+    /// Flags with which the call was made.
     flags: BTreeSet<&'static str>,
 }
 
-/// What was seen of all calls, over kernel TCP.
+/// The observed uses of all calls, over kernel TCP.
 #[derive(Default)]
 pub struct Coverage(BTreeMap<&'static str, Call>);
 
 impl Coverage {
-    /// Takes down what a program saw.
+    /// Adds a program's observations.
     pub fn add(&mut self, program: &Program, seen: &Seen) {
         for (step, text) in program.steps.iter().zip(seen) {
             if text == "nobody" {
@@ -133,7 +133,7 @@ impl Coverage {
         }
     }
 
-    /// What was never reached.
+    /// Everything that was never reached.
     fn never(&self) -> Vec<String> {
         let mut never = Vec::new();
         for form in CALLS {
@@ -226,7 +226,7 @@ impl Coverage {
     }
 }
 
-/// An answer as a word: the errno, or that it was one.
+/// A result as a word: the errno, or success.
 fn outcome(text: &str) -> String {
     let mut words = text.split(' ');
     match words.next() {

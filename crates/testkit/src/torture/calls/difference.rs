@@ -1,15 +1,15 @@
-//! What tells two runs of a program apart.
+//! A difference between two runs of a program.
 
-/// Where runs over kernel TCP and others differ.
+/// A step in which runs over kernel TCP and other runs differ.
 #[derive(Clone)]
 pub struct Difference {
     /// The place of the step.
     pub place: usize,
-    /// What each saw there.
+    /// The observation of each run there.
     pub kernel: String,
     pub other: String,
-    /// Whether it is so in each run.
+    /// Whether all runs show the difference.
     pub always: bool,
-    /// Whether it is so in too few runs to be sure.
+    /// Whether too few runs show the difference to be sure of it.
     pub seldom: bool,
 }

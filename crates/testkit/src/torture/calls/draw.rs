@@ -1,4 +1,4 @@
-//! Draws the arguments of one call: such as fit what is known, and now and then odd or bad ones.
+//! Draws the arguments of one call: mostly arguments that fit the model, and now and then odd or bad ones.
 
 use super::form::{Form, Kind, LIMIT_VALUES};
 use super::memory::ALL_SHAPES;
@@ -6,7 +6,7 @@ use super::model::{Model, Socket, Stage};
 use super::program::{Argument, literal};
 use super::words::{self, OPTIONS, Shape, Words};
 
-/// For one call of one actor.
+/// The arguments of one call of one actor.
 pub struct Draw<'a> {
     pub model: &'a mut Model,
     pub form: &'static Form,
@@ -35,7 +35,7 @@ const INTS: [i64; 12] = [
 ];
 
 impl Draw<'_> {
-    /// All arguments, or none if the call would say nothing.
+    /// All arguments, or `None` if the call would test nothing.
     pub fn arguments(&mut self) -> Option<Vec<Argument>> {
         let target = self.target();
         let mut arguments: Vec<Argument> = Vec::new();
@@ -55,7 +55,7 @@ impl Draw<'_> {
         Some(arguments)
     }
 
-    /// The descriptor that the call is about.
+    /// The descriptor that the call works on.
     fn target(&mut self) -> i64 {
         let name = self.form.name;
         if self.model.percent(4) {
@@ -402,7 +402,7 @@ impl Draw<'_> {
         argument
     }
 
-    /// A time. Those that the C library reads by itself are valid.
+    /// A time. Times that the C library itself reads are valid.
     fn time(&mut self) -> i64 {
         let usual = self.model.one(&[1, 1, 1, 1, 2, 2, 0]);
         if self.model.percent(4) {
@@ -433,7 +433,7 @@ impl Draw<'_> {
         vec![command, argument]
     }
 
-    /// Whether the call would wait for something that nobody is known to do. Such calls are rare.
+    /// Whether the call would wait for an event that no known step causes. Such calls are rare.
     fn would_wait(&mut self, target: i64) -> bool {
         let receives = matches!(
             self.form.name,
@@ -454,7 +454,7 @@ impl Draw<'_> {
         receives && waits && !self.model.percent(12)
     }
 
-    /// Tells a call not to wait, if it can be told.
+    /// Adds the flag that keeps a call from waiting, if there is one.
     fn make_patient(&mut self, arguments: &mut [Argument]) -> bool {
         let flags = self
             .form

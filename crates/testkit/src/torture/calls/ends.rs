@@ -3,11 +3,11 @@
 use super::generate::Generator;
 
 impl Generator {
-    /// Who listens and who connects: where there are two hosts, mostly on both.
+    /// The actors that listen and connect. Where there are two hosts, mostly one on each.
     pub(super) fn two_ends(&mut self) -> (usize, usize) {
         let (server, mut client) = (self.model.actor(), self.model.actor());
         let is_far = |generator: &Self, actor: usize| {
-            // Who is made later lives with who made him.
+            // A process that is made later lives on the host of its parent.
             let process = generator.model.actors[actor].process;
             generator.far >> generator.home(process) & 1
         };
@@ -20,7 +20,7 @@ impl Generator {
         (server, client)
     }
 
-    /// The process of those made first from which a process comes.
+    /// The process from which another one descends, among those made first.
     fn home(&self, process: usize) -> usize {
         let mut process = process;
         while self.far >> process & 1 == 0 && process > 0 {
@@ -56,7 +56,7 @@ mod tests {
                 let step = drawn.steps.iter().find(|step| step.form.name == name);
                 step.map(|step| step.actor)
             };
-            // Of those that are made later it is not known here.
+            // The hosts of processes that are made later are not known here.
             let (Some(server), Some(client)) = (actor("listen"), actor("connect")) else {
                 continue;
             };

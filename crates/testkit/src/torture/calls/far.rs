@@ -1,18 +1,19 @@
-//! The runner of the other host: makes the actors that live there, when the conductor asks for them on their common board.
+//! The runner of the other host. It makes the actors that live there, when the conductor asks for them on their common
+//! board.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::act::Actor;
 use super::board::{Board, END};
-use super::conduct::{begin_anew, leave_the_runner};
+use super::conduct::{execute_actor, leave_the_runner};
 use super::program::MOST_ACTORS;
 use super::request::requested;
 
-/// The word that leads to it.
+/// The command-line word of this runner.
 pub const COMMAND: &str = "calls-far";
 
-/// Serves until the judge is gone.
+/// Serves until the judge has ended.
 pub fn run(words: &[String]) -> i32 {
     let [path] = words else { return 2 };
     let path = Path::new(path);
@@ -51,7 +52,7 @@ pub fn run(words: &[String]) -> i32 {
         if unsafe { libc::fork() } == 0 {
             leave_the_runner();
             if fresh {
-                begin_anew(path, actor);
+                execute_actor(path, actor);
             }
             let path = path.display().to_string();
             match Actor::again(&path, &actor.to_string()) {

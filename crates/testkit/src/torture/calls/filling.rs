@@ -1,5 +1,6 @@
-//! Full buffers: one end sends until nothing more is taken, the other one reads all of it, and who watches for room hears of it. How
-//! much fits is not compared, but that all of it comes, byte for byte, and that the edge comes.
+//! Full buffers: one end sends until nothing more is taken, the other end reads all of it, and an actor that watches
+//! for room is notified. The number of bytes that fit is not compared, but all of them must arrive, byte for byte, and
+//! the edge must come.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,18 +10,18 @@ use super::generate::Generator;
 use super::memory::fill;
 use super::program::MOST_ACTORS;
 
-/// What is sent at once, from the pattern of a step: its parts.
+/// The parts of one send, from the pattern of a step.
 const PARTS: [&[usize]; 4] = [&[4096], &[65_536], &[100, 30_000, 7], &[20_000, 20_000]];
-/// A file that is sent.
+/// The size of a file that is sent.
 const FILE: usize = 1 << 20;
-/// How long one may take to bring what the other has sent.
+/// How long the bytes of the sender may take to arrive.
 const SOON: Duration = Duration::from_millis(400);
-/// What is there may move on to the other end: so long nothing must be taken.
+/// Buffered bytes may move on to the other end. The buffer counts as full if it takes nothing for this long.
 const QUIET: Duration = Duration::from_millis(2);
-/// More than any buffers take.
+/// More bytes than any buffers take.
 const MOST: u64 = 64 << 20;
 
-/// Sends until there is no room, by one of several calls; what was sent is counted as this step's.
+/// Sends until there is no room, by one of several calls. The bytes are counted in the step's total.
 pub fn fill_up(board: Board, socket: i32, how: i64, step: i64) -> String {
     let (total, _) = board.totals(step);
     // SAFETY: takes integers.
@@ -109,7 +110,7 @@ fn pattern_file(step: i64) -> i32 {
     }
 }
 
-/// Reads all that a step has sent, whose bytes a file repeats, or not.
+/// Reads all bytes that a step has sent. `repeats` says whether they repeat a file's bytes.
 pub fn drain(board: Board, socket: i32, step: i64, repeats: bool) -> String {
     let (total, read) = board.totals(step);
     let mut bytes = vec![0; 50_000];
@@ -121,7 +122,7 @@ pub fn drain(board: Board, socket: i32, step: i64, repeats: bool) -> String {
             return "all".to_owned();
         }
         let room = usize::try_from(sent - before).unwrap_or(0).min(bytes.len());
-        // SAFETY: room for so many bytes.
+        // SAFETY: there is room for that many bytes.
         let got =
             unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), room, libc::MSG_DONTWAIT) };
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -151,7 +152,7 @@ pub fn drain(board: Board, socket: i32, step: i64, repeats: bool) -> String {
 }
 
 impl Generator {
-    /// A connection of its own, filled and emptied a few times, and who watches for room.
+    /// Makes a connection, fills and empties it a few times, with actors that watch for room.
     pub(super) fn fill_and_drain(&mut self) {
         let (server, client) = self.two_ends();
         let family = self.model.one(&[4, 6]);
@@ -163,9 +164,9 @@ impl Generator {
         };
         let mut writer = writer;
         if self.model.actors.len() < MOST_ACTORS.min(5) && self.model.percent(40) {
-            // A child has it from its parent, whose link it is.
+            // A child inherits the connection from its parent, which has the link.
             let child = self.model.actors.len();
-            self.deed("fork", writer, &[vec![i64::try_from(child).unwrap_or(0)]]);
+            self.add_actor_action("fork", writer, &[vec![i64::try_from(child).unwrap_or(0)]]);
             writer = child;
         }
         let sets: Vec<i64> = (0..self.model.one(&[1, 1, 2]))
@@ -178,20 +179,20 @@ impl Generator {
                 let room = i64::from(libc::POLLOUT);
                 self.add("poll", writer, vec![vec![from, room], vec![0]]);
             }
-            self.look(writer, &sets, 70, 0);
+            self.wait_in_sets(writer, &sets, 70, 0);
             let drained = vec![vec![to], vec![filled], vec![i64::from(how == 3)]];
             if writer != reader && self.model.percent(50) {
-                self.look(writer, &sets[..1], 100, -1);
+                self.wait_in_sets(writer, &sets[..1], 100, -1);
                 self.add("drain", reader, drained);
             } else {
                 self.add("drain", reader, drained);
             }
-            self.look(writer, &sets, 90, 1000);
-            self.look(writer, &sets, 50, 0);
+            self.wait_in_sets(writer, &sets, 90, 1000);
+            self.wait_in_sets(writer, &sets, 50, 0);
         }
     }
 
-    /// A set that watches a socket for room.
+    /// Makes a set that watches a socket for room.
     fn set_for_room(&mut self, actor: usize, socket: i64) -> i64 {
         let edge = libc::EPOLLET;
         let (room, both) = (libc::EPOLLOUT, libc::EPOLLIN | libc::EPOLLOUT);
@@ -203,12 +204,12 @@ impl Generator {
         let add = i64::from(libc::EPOLL_CTL_ADD);
         let member = vec![vec![set], vec![add], vec![socket], vec![events, socket, 0]];
         self.add("epoll_ctl", actor, member);
-        self.look(actor, &[set], 70, 0);
+        self.wait_in_sets(actor, &[set], 70, 0);
         set
     }
 
-    /// Looks into sets, each so many times in a hundred.
-    fn look(&mut self, actor: usize, sets: &[i64], often: usize, time: i64) {
+    /// Waits in each set, in `often` of a hundred cases.
+    fn wait_in_sets(&mut self, actor: usize, sets: &[i64], often: usize, time: i64) {
         for set in sets {
             if self.model.percent(often) {
                 self.add(
@@ -220,7 +221,7 @@ impl Generator {
         }
     }
 
-    /// Each end's actor and variable: of who accepted, and of who connected.
+    /// Makes a connection. Returns the actor and the variable of the accepted end, and those of the connected end.
     fn plain_connection(
         &mut self,
         server: usize,

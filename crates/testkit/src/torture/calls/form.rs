@@ -1,8 +1,9 @@
-//! The calls that programs are made of: what each takes, so that arguments are drawn, printed, read, made and looked at by kind.
+//! The calls that programs are made of. Each has the kinds of its arguments, by which they are drawn, printed, parsed,
+//! built and read back.
 
 use super::words::{self, Words};
 
-/// What an argument is.
+/// The kind of an argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A descriptor: a variable, or a number.
@@ -11,11 +12,11 @@ pub enum Kind {
     One(Words),
     /// Some of some bits.
     Flags(Words),
-    /// A number, and what is drawn.
+    /// A number, and the values that are drawn.
     Number(&'static [i64]),
-    /// How many bytes the buffer before it has.
+    /// The length of the buffer before it.
     Size,
-    /// A buffer whose bytes are given, or filled: its place.
+    /// A buffer whose bytes are sent, or which is filled: its place.
     In,
     Out,
     /// A vector of buffers: its shape. Two arguments: the vector and its count.
@@ -70,19 +71,19 @@ pub enum Kind {
 
 /// A call.
 pub struct Form {
-    /// As C names it, or a word of our own.
+    /// The C name, or a word of our own.
     pub name: &'static str,
     /// Its number for `syscall`.
     pub number: Option<i64>,
     pub arguments: &'static [Kind],
     /// Whether the result is a new descriptor.
     pub makes: bool,
-    /// Whether the C library has it; else it is something that actors do by themselves.
+    /// Whether the C library has the call. Otherwise an actor does it itself.
     pub library: bool,
 }
 
 impl Form {
-    /// Whether what a call with these arguments receives stays where it is.
+    /// Whether the bytes that a call with these arguments receives stay in the buffer of the socket.
     pub fn peeks(&self, arguments: &[Vec<i64>]) -> bool {
         let flags = Kind::Flags(words::RECEIVE_FLAGS);
         let mut pairs = self.arguments.iter().zip(arguments);
@@ -171,23 +172,23 @@ pub const CALLS: &[Form] = forms! {
     getrlimit (One(words::LIMITS), Answer);
 };
 
-/// What actors do by themselves.
-pub const DEEDS: &[Form] = &[
-    deed("fork", &[Actor]),
-    deed("thread", &[Actor]),
-    deed("exec", &[]),
-    deed("exit", &[Number(&[0, 1, 7])]),
-    deed("kill", &[Actor, One(words::SIGNALS)]),
-    deed("end", &[Actor]),
-    deed("reap", &[Actor]),
-    deed("action", &[One(words::SIGNALS), One(words::ACTIONS)]),
-    deed("numbers", &[]),
-    deed("file", &[Size]),
-    deed("fill", &[Fd, Number(&[0, 1, 2, 3])]),
-    deed("drain", &[Fd, Number(&[0]), Number(&[0, 1])]),
+/// Actions that actors do themselves.
+pub const ACTOR_ACTIONS: &[Form] = &[
+    actor_action("fork", &[Actor]),
+    actor_action("thread", &[Actor]),
+    actor_action("exec", &[]),
+    actor_action("exit", &[Number(&[0, 1, 7])]),
+    actor_action("kill", &[Actor, One(words::SIGNALS)]),
+    actor_action("end", &[Actor]),
+    actor_action("reap", &[Actor]),
+    actor_action("action", &[One(words::SIGNALS), One(words::ACTIONS)]),
+    actor_action("numbers", &[]),
+    actor_action("file", &[Size]),
+    actor_action("fill", &[Fd, Number(&[0, 1, 2, 3])]),
+    actor_action("drain", &[Fd, Number(&[0]), Number(&[0, 1])]),
 ];
 
-const fn deed(name: &'static str, arguments: &'static [Kind]) -> Form {
+const fn actor_action(name: &'static str, arguments: &'static [Kind]) -> Form {
     Form {
         name,
         number: None,
@@ -197,11 +198,14 @@ const fn deed(name: &'static str, arguments: &'static [Kind]) -> Form {
     }
 }
 
-/// The highest limit that a program gets.
+/// The values to which programs set a limit.
 pub const LIMIT_VALUES: &[i64] = LIMITS;
 
-/// The call of a name.
+/// The call with a name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Form> {
-    CALLS.iter().chain(DEEDS).find(|form| form.name == name)
+    CALLS
+        .iter()
+        .chain(ACTOR_ACTIONS)
+        .find(|form| form.name == name)
 }

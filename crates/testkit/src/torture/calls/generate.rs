@@ -1,4 +1,4 @@
-//! Makes a random program: a beginning that connects sockets, then calls of every kind on them, most of them good.
+//! Makes a random program: a beginning that connects sockets, then calls of every kind on them, most of them valid.
 
 use netchannel_testkit::support::Random;
 
@@ -74,15 +74,16 @@ const WEIGHTS: &[(&str, usize)] = &[
     ("file", 2),
 ];
 
-/// Writes one program.
+/// Generates one program.
 pub struct Generator {
     pub model: Model,
     pub(super) steps: Vec<Step>,
-    /// Processes that live on another host than the others: a bit each.
+    /// A bit for each process that lives on the other host.
     pub(super) far: u32,
 }
 
-/// The program of a seed and a number; for two hosts it begins with who lives on the other one.
+/// The program of a seed and a number. For two hosts, the program begins with the processes that live on the other
+/// host.
 pub fn program(seed: u64, number: u64, between: bool) -> Program {
     let mixed =
         seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -100,10 +101,10 @@ pub fn program(seed: u64, number: u64, between: bool) -> Program {
 impl Generator {
     fn write(&mut self, between: bool) {
         if self.model.percent(60) || between {
-            self.deed("fork", 0, &[vec![1]]);
+            self.add_actor_action("fork", 0, &[vec![1]]);
             if self.model.percent(20) {
                 let parent = self.model.random.below(2);
-                self.deed("fork", parent, &[vec![2]]);
+                self.add_actor_action("fork", parent, &[vec![2]]);
             }
         }
         if between {
@@ -130,7 +131,7 @@ impl Generator {
         }
     }
 
-    /// A step with arguments as they are; its number.
+    /// Adds a step with the arguments as they are. Returns its number.
     pub(super) fn add(&mut self, name: &str, actor: usize, arguments: Vec<Argument>) -> i64 {
         let Some(form) = form::find(name) else {
             return 0;
@@ -147,7 +148,7 @@ impl Generator {
         number
     }
 
-    /// A listener and a connection to it, sometimes with a step of anything between.
+    /// Adds a listener and a connection to it, sometimes with a step of any kind between.
     fn connection(&mut self) {
         let (server, client) = self.two_ends();
         let family = self.model.one(&[4, 4, 4, 6, 6]);
@@ -165,7 +166,7 @@ impl Generator {
             self.prepared(socket, client);
         }
         if self.model.percent(12) {
-            self.ask_fresh(client, socket);
+            self.read_fresh_options(client, socket);
         }
         let target = self.model.sockets[listener].variable;
         self.connect(client, socket, vec![0, target, family, 0]);
@@ -303,7 +304,7 @@ impl Generator {
         self.model.received(listener, 1);
     }
 
-    /// A step of any kind.
+    /// Adds a step of any kind.
     fn any(&mut self) {
         if self.model.percent(4) {
             return self.wait_and_wake();
@@ -326,7 +327,7 @@ impl Generator {
         }
     }
 
-    /// An actor that has something to call upon.
+    /// An actor that has descriptors to make calls on.
     pub(super) fn likely_actor(&mut self) -> usize {
         let mut actor = self.model.actor();
         for _ in 0..6 {
@@ -425,7 +426,7 @@ impl Generator {
         }
     }
 
-    /// Takes down what a step made or ended.
+    /// Updates the model with what a step made or ended.
     fn follow(&mut self, form: &Form, actor: usize, number: i64) {
         let Some(step) = self.steps.last() else {
             return;
@@ -439,10 +440,10 @@ impl Generator {
         let bit = self.model.bit(actor);
         match form.name {
             "epoll_create" | "epoll_create1" => self.model.sets.push((number, bit)),
-            // What is told once must not be told again.
+            // An event that is reported once must not be reported again.
             "epoll_wait" | "epoll_pwait" if self.model.percent(30) => {
                 let again = step.arguments.clone();
-                self.say_something();
+                self.send_some_bytes();
                 self.add(form.name, actor, again);
             }
             "shutdown" if self.model.percent(30) => {
@@ -488,14 +489,14 @@ impl Generator {
                     self.add("getsockname", actor, vec![vec![target], vec![0]]);
                 }
             }
-            // Whoever receives a socket that was sent away has it as the second variable.
+            // A process that receives a passed socket has it as the second variable.
             "recvmsg" => self.model.others.push((number + SECOND, bit)),
             _ => {}
         }
         self.read_again(actor, target);
     }
 
-    pub(super) fn deed(&mut self, name: &str, actor: usize, arguments: &[Argument]) {
+    pub(super) fn add_actor_action(&mut self, name: &str, actor: usize, arguments: &[Argument]) {
         self.add(name, actor, arguments.to_vec());
         let process = self.model.actors[actor].process;
         let other = self.model.actors.len();
@@ -531,7 +532,7 @@ impl Generator {
         }
     }
 
-    /// Something that an actor does by itself.
+    /// Adds an action that an actor does itself.
     fn act(&mut self, name: &'static str, actor: usize) {
         let other = self.model.random.below(self.model.actors.len());
         let room = self.model.actors.len() < MOST_ACTORS.min(5);
@@ -546,7 +547,7 @@ impl Generator {
         let number = |value: usize| i64::try_from(value).unwrap_or(0);
         match name {
             "fork" | "thread" if room => {
-                self.deed(name, actor, &[vec![number(self.model.actors.len())]])
+                self.add_actor_action(name, actor, &[vec![number(self.model.actors.len())]])
             }
             "exec" if !shared => {
                 self.add(name, actor, Vec::new());

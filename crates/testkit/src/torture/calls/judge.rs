@@ -1,49 +1,50 @@
-//! Runs one program over both and says where they differ: again and again where they do, until it is sure.
+//! Runs one program over both transports and reports where they differ. Where they differ, runs it again until the
+//! result is certain.
 
 use std::time::Duration;
 
 use super::compare::{Comparison, Seen, compare, normal};
-use super::manner::Manner;
 use super::program::Program;
 use super::runner::Runner;
+use super::settings::RunSettings;
 
-/// Two runners: one over kernel TCP, one over what is judged.
+/// Two runners: one over kernel TCP, one over the transport under test.
 pub struct Pair {
     pub kernel: Runner,
     pub other: Runner,
-    pub manner: Manner,
+    pub settings: RunSettings,
 }
 
-/// How often it is looked again where a difference shows.
+/// How often a program with a difference is run again.
 const AGAIN: usize = 3;
 
 impl Pair {
-    fn kernel(&mut self, program: &Program, manner: Manner) -> Result<Seen, String> {
+    fn kernel(&mut self, program: &Program, settings: RunSettings) -> Result<Seen, String> {
         // Over kernel TCP nothing needs time to arrive.
-        let manner = Manner {
+        let settings = RunSettings {
             settling: Duration::ZERO,
-            ..manner
+            ..settings
         };
-        self.kernel.run(program, manner).map(normal)
+        self.kernel.run(program, settings).map(normal)
     }
 
-    fn other(&mut self, program: &Program, manner: Manner) -> Result<Seen, String> {
-        self.other.run(program, manner).map(normal)
+    fn other(&mut self, program: &Program, settings: RunSettings) -> Result<Seen, String> {
+        self.other.run(program, settings).map(normal)
     }
 
-    /// One look at each: enough where they are the same.
-    pub fn glance(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
-        let kernel = self.kernel(program, self.manner)?;
-        let other = self.other(program, self.manner)?;
+    /// Runs the program once over each transport, which is enough where the results are equal.
+    pub fn run_once(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
+        let kernel = self.kernel(program, self.settings)?;
+        let other = self.other(program, self.settings)?;
         Ok((
             compare(program, std::slice::from_ref(&kernel), &[other]),
             kernel,
         ))
     }
 
-    /// As many looks as it takes.
+    /// Runs the program as often as needed.
     pub fn judge(&mut self, program: &Program) -> Result<(Comparison, Seen), String> {
-        let (first, seen) = self.glance(program)?;
+        let (first, seen) = self.run_once(program)?;
         if first.difference.is_none() {
             return Ok((first, seen));
         }
@@ -58,18 +59,18 @@ impl Pair {
         Ok((comparison, kernel.swap_remove(0)))
     }
 
-    /// Several looks at each, with more patience.
+    /// Runs the program several times over each transport, with more patience.
     pub fn look(
         &mut self,
         program: &Program,
         times: usize,
     ) -> Result<(Comparison, Vec<Seen>), String> {
-        let patience = self.manner.patience * 4;
-        let patient = Manner {
+        let patience = self.settings.patience * 4;
+        let patient = RunSettings {
             patience,
             haste: patience,
-            settling: self.manner.settling * 4,
-            ..self.manner
+            settling: self.settings.settling * 4,
+            ..self.settings
         };
         let mut kernel = Vec::new();
         let mut others = Vec::new();

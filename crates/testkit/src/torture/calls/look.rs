@@ -1,4 +1,4 @@
-//! What a call left: its answers as text in which numbers that the system chooses are marked.
+//! The results of a call as text. Numbers that the system chooses are marked.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,7 @@ use super::prepare::{Answer, Prepared, left};
 use super::program::{SECOND, Step};
 use super::words::Shape;
 
-/// A call that has returned, for its answers.
+/// A call that has returned, whose results are to be read.
 pub struct ReturnedCall<'a> {
     pub board: Board,
     pub actor: usize,
@@ -32,12 +32,12 @@ pub fn result_text(result: isize, errno: i32) -> String {
 }
 
 impl ReturnedCall<'_> {
-    /// All answers, each with a space before it.
+    /// All output values, each with a space before it.
     pub fn answers(&self, prepared: &Prepared) -> String {
         let mut text = String::new();
         let size = usize::try_from(self.result).unwrap_or(0);
         if let Some(given) = prepared.given {
-            // So much more than is ever on its way that it may fit or not.
+            // The size is so much larger than what is ever in transit that it may fit or not.
             if size > 0 && size < given && self.step.form.name != "sendmmsg" {
                 text.push_str(" part");
             }
@@ -78,7 +78,7 @@ impl ReturnedCall<'_> {
             Answer::Events(at) if self.result > 0 => {
                 let events =
                     (0..size.min(64)).map(|index| left::<libc::epoll_event>(at + 12 * index));
-                // The order is not promised.
+                // The order of events is not promised.
                 let mut events: Vec<_> = events.map(|event| (event.u64, event.events)).collect();
                 events.sort_unstable();
                 let words: Vec<_> = events
@@ -88,7 +88,7 @@ impl ReturnedCall<'_> {
                 let _ = write!(text, " events={}", words.join(","));
             }
             Answer::Integer(at) if self.result >= 0 => {
-                let _ = write!(text, " int={}", self.person(left(*at)));
+                let _ = write!(text, " int={}", self.actor_of_process(left(*at)));
             }
             Answer::Pair(at) if self.result == 0 => {
                 let [one, other] = left::<[i32; 2]>(*at);
@@ -108,13 +108,13 @@ impl ReturnedCall<'_> {
         }
     }
 
-    /// The number of a process is told by which actor it is.
-    pub fn person(&self, number: i32) -> String {
-        let mark = |sign: &str, who: i32| {
+    /// A process id, shown as the actor with this process.
+    pub fn actor_of_process(&self, number: i32) -> String {
+        let mark = |sign: &str, wanted: i32| {
             let actor = (0..super::program::MOST_ACTORS).find(|actor| {
                 self.board
-                    .who(*actor)
-                    .is_some_and(|(process, _)| process == who)
+                    .thread_of(*actor)
+                    .is_some_and(|(process, _)| process == wanted)
             });
             actor.map(|actor| format!("{sign}process({actor})"))
         };
@@ -126,7 +126,7 @@ impl ReturnedCall<'_> {
         known.unwrap_or_else(|| number.to_string())
     }
 
-    /// Makes a descriptor the value of a variable.
+    /// Stores a descriptor in a variable.
     pub fn keep(&self, number: i64, descriptor: i32) {
         if let Ok(variable) = usize::try_from(number) {
             self.board
@@ -137,9 +137,9 @@ impl ReturnedCall<'_> {
 
     fn name(&self, at: usize, length: i32, text: &mut String) {
         let _ = write!(text, " name={}/{length}", address(at));
-        // Where others connect to: not where there was no room for it.
-        let is_told = self.result == 0 && length >= 16 && left::<u16>(at) != 0;
-        if self.step.form.name == "getsockname" && is_told {
+        // The address to which other actors connect. Not stored if the call's buffer had no room for it.
+        let is_reported = self.result == 0 && length >= 16 && left::<u16>(at) != 0;
+        if self.step.form.name == "getsockname" && is_reported {
             let variable = self
                 .step
                 .arguments
@@ -194,7 +194,7 @@ impl ReturnedCall<'_> {
     }
 }
 
-/// Whoever connects to "any" means the host of who listens.
+/// An address "any" is replaced by the listener's host, which other hosts can reach.
 ///
 /// # Safety
 /// `at` is room for an address.

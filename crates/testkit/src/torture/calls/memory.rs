@@ -1,4 +1,4 @@
-//! The memory that calls are given: an actor's own, with an end behind which nothing is.
+//! The memory that calls are given. Each actor has its own, and inaccessible pages follow its end.
 //!
 //! ```text
 //!  0 .. COMMON    handed out step by step        COMMON .. EDGE    buffers that reach over the edge
@@ -11,7 +11,7 @@ const COMMON: usize = 12 << 20;
 const EDGE: usize = 14 << 20;
 const PAGE: usize = 4096;
 
-/// What a buffer holds before it is filled.
+/// The bytes of a buffer before it is filled.
 pub const UNTOUCHED: u8 = 0xa5;
 
 /// An actor's memory.
@@ -23,10 +23,10 @@ pub struct Memory {
 /// A buffer that was handed out.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    /// What the call is told.
+    /// The address that the call gets.
     pub at: usize,
     pub size: usize,
-    /// How much of it is really there.
+    /// How many bytes of the buffer are accessible.
     pub usable: usize,
     pub writable: bool,
 }
@@ -51,24 +51,24 @@ impl Memory {
             assert!(at != libc::MAP_FAILED, "no memory");
             libc::mprotect(at.byte_add(EDGE), PAGE, libc::PROT_NONE);
             libc::mprotect(at.byte_add(EDGE + PAGE), PAGE, libc::PROT_READ);
-            // What lies behind is not the same in every process.
+            // The mapping that follows is not the same in every process.
             libc::mprotect(at.byte_add(EDGE + 2 * PAGE), PAGE, libc::PROT_NONE);
             at.addr()
         };
         Self { start, used: 0 }
     }
 
-    /// Forgets what the last step had.
+    /// Discards the buffers of the last step.
     pub fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// An address where nothing is.
+    /// An inaccessible address.
     pub fn bad(&self) -> usize {
         self.start + EDGE
     }
 
-    /// Room of its own, zeroed.
+    /// A zeroed buffer of a given size.
     pub fn room(&mut self, size: usize) -> usize {
         let at = self.start + self.used;
         self.used = (self.used + size + 127) & !127;
@@ -78,7 +78,7 @@ impl Memory {
         at
     }
 
-    /// Room with a value in it.
+    /// A buffer that holds a value.
     pub fn put<T: Copy>(&mut self, value: T) -> usize {
         let at = self.room(size_of::<T>());
         // SAFETY: room of that size, aligned to 128 bytes.
@@ -88,8 +88,8 @@ impl Memory {
 
     /// A buffer at a place by its word, holding a step's bytes from an offset on, or nothing yet.
     pub fn buffer(&mut self, place: i64, size: i64, content: Option<(i64, usize)>) -> Buffer {
-        let told = usize::try_from(size).unwrap_or(usize::MAX);
-        let real = told.min(2 << 20);
+        let claimed = usize::try_from(size).unwrap_or(usize::MAX);
+        let real = claimed.min(2 << 20);
         let (at, usable, writable) = match place {
             1 => (0, 0, false),
             2 => (self.bad(), 0, false),
@@ -99,7 +99,7 @@ impl Memory {
         };
         let buffer = Buffer {
             at,
-            size: told,
+            size: claimed,
             usable,
             writable,
         };
@@ -128,7 +128,7 @@ impl Buffer {
         })
     }
 
-    /// What it holds now.
+    /// The buffer's current bytes.
     pub fn bytes(&self) -> &[u8] {
         if self.usable == 0 {
             return &[];
@@ -140,7 +140,7 @@ impl Buffer {
     }
 }
 
-/// The bytes that a step sends, from an offset on: each place and step has its own.
+/// Fills a buffer with the bytes that a step sends, from an offset on. Each position and step has its own.
 pub fn fill(bytes: &mut [u8], step: i64, offset: usize) {
     let seed = step.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let eight = |place: usize| {
@@ -156,7 +156,7 @@ pub fn fill(bytes: &mut [u8], step: i64, offset: usize) {
     }
 }
 
-/// A few letters that stand for bytes.
+/// A few letters that identify bytes.
 pub fn digest(parts: &[&[u8]]) -> String {
     let mut sum: u32 = 0x811c_9dc5;
     for byte in parts.iter().copied().flatten() {
@@ -190,7 +190,7 @@ pub fn shape_sizes(shape: i64) -> Option<&'static [usize]> {
         .copied()
 }
 
-/// A vector of a shape: where it is, the count that is told, and its parts.
+/// A vector of a shape: its address, the count that the call gets, and its parts.
 pub fn vector(
     memory: &mut Memory,
     shape: i64,
@@ -204,20 +204,20 @@ pub fn vector(
     let mut offset = 0;
     let mut parts = Vec::new();
     for (place, size) in sizes.iter().enumerate() {
-        // The second part may be a bad one.
+        // The second part may be an inaccessible one.
         let word = match oddity {
             Some(0) if place == 1 => 2,
             Some(1) if place == 1 => 1,
             Some(5) if place == 0 => 2,
             _ => 0,
         };
-        let told = size.cast_signed() as i64;
-        parts.push(memory.buffer(word, told, content.map(|step| (step, offset))));
+        let claimed = size.cast_signed() as i64;
+        parts.push(memory.buffer(word, claimed, content.map(|step| (step, offset))));
         offset += size;
     }
     let at = memory.room(16 * parts.len().max(1));
     for (place, part) in parts.iter().enumerate() {
-        // SAFETY: room for so many pairs of words.
+        // SAFETY: there is room for that many pairs of words.
         unsafe {
             std::ptr::with_exposed_provenance_mut::<[usize; 2]>(at + place * 16)
                 .write([part.at, part.size])

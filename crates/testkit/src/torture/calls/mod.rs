@@ -22,7 +22,6 @@ mod form;
 mod generate;
 mod judge;
 mod look;
-mod manner;
 mod memory;
 mod model;
 mod network;
@@ -34,6 +33,7 @@ mod report;
 mod request;
 mod rules;
 mod runner;
+mod settings;
 mod shrink;
 mod sources;
 mod waits;
@@ -41,7 +41,7 @@ mod waking;
 mod watch;
 mod words;
 
-/// Runs the judge, or what it starts of itself. `None` if the word is none of its.
+/// Runs the judge, or a program that the judge starts. `None` if the word names neither.
 pub fn run(word: &str, rest: &[String]) -> Option<i32> {
     Some(match word {
         "calls" => command::run(rest),

@@ -1,11 +1,11 @@
-//! What the generator believes of the program it writes: which sockets there are and what may be done with them.
-//! A wrong belief makes an odd call, and odd calls are wanted too.
+//! The generator's model of the program that it writes: which sockets there are and which calls fit them. A wrong model
+//! makes an odd call, and odd calls are wanted too.
 
 use netchannel_testkit::support::Random;
 
 use super::program::literal;
 
-/// What a socket is, as far as is known.
+/// The state of a socket, as far as the generator knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Fresh,
@@ -15,18 +15,18 @@ pub enum Stage {
     Closed,
 }
 
-/// A socket that some step makes.
+/// A socket that a step makes.
 #[derive(Clone, Debug)]
 pub struct Socket {
     pub variable: i64,
     pub stage: Stage,
     pub family: i64,
     pub nonblocking: bool,
-    /// Processes that have it, a bit each.
+    /// A bit for each process that has the socket.
     pub owners: u32,
-    /// The other end of its connection, by place.
+    /// The index of the other end of the connection.
     pub peer: Option<usize>,
-    /// Bytes, or connections, that wait to be read.
+    /// Number of bytes, or connections, that wait to be received or accepted.
     pub waiting: usize,
 }
 
@@ -38,14 +38,14 @@ pub struct Actor {
     pub alive: bool,
 }
 
-/// All of it.
+/// The model.
 pub struct Model {
     pub random: Random,
     pub sockets: Vec<Socket>,
     pub actors: Vec<Actor>,
-    /// Sets of epoll: variable and owner's bits.
+    /// epoll sets: variable and a bit for each owner.
     pub sets: Vec<(i64, u32)>,
-    /// Other descriptors: pipes, files.
+    /// Other descriptors, such as pipes and files.
     pub others: Vec<(i64, u32)>,
 }
 
@@ -65,12 +65,12 @@ impl Model {
         }
     }
 
-    /// True so many times in a hundred.
+    /// True in `times` of a hundred draws.
     pub fn percent(&mut self, times: usize) -> bool {
         self.random.below(100) < times
     }
 
-    /// One of some values.
+    /// One of the values.
     pub fn one<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.random.below(values.len())]
     }
@@ -79,7 +79,7 @@ impl Model {
         1 << self.actors[actor].process
     }
 
-    /// An actor that lives.
+    /// A living actor.
     pub fn actor(&mut self) -> usize {
         let alive: Vec<usize> = (0..self.actors.len())
             .filter(|actor| self.actors[*actor].alive)
@@ -91,7 +91,7 @@ impl Model {
         }
     }
 
-    /// A socket of an actor, most likely at a stage that fits.
+    /// A socket of an actor, most likely one for which `wanted` is true.
     pub fn socket(&mut self, actor: usize, wanted: impl Fn(&Socket) -> bool) -> Option<usize> {
         let bit = self.bit(actor);
         let own: Vec<usize> = (0..self.sockets.len())
@@ -107,7 +107,7 @@ impl Model {
         (!list.is_empty()).then(|| self.one(&list))
     }
 
-    /// Any descriptor of an actor, or a number.
+    /// Any descriptor of an actor, or a literal number.
     pub fn anything(&mut self, actor: usize) -> i64 {
         let bit = self.bit(actor);
         let mut all: Vec<i64> = Vec::new();
@@ -133,14 +133,14 @@ impl Model {
         self.one(&all)
     }
 
-    /// Which socket a variable is.
+    /// The index of a variable's socket.
     pub fn place(&self, variable: i64) -> Option<usize> {
         self.sockets
             .iter()
             .rposition(|socket| socket.variable == variable)
     }
 
-    /// Takes down that bytes went off.
+    /// Adds sent bytes to the waiting bytes of the peer.
     pub fn sent(&mut self, place: usize, size: usize) {
         if let Some(peer) = self.sockets[place].peer {
             self.sockets[peer].waiting += size;

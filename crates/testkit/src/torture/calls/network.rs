@@ -1,23 +1,23 @@
-//! The addresses that steps mean: this host's loopback, or those of two hosts, where a program runs between them.
+//! The addresses that steps use: this host's loopback, or those of two hosts, where a program runs between them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 
 use netchannel_namespaces::Host;
 
-/// Where the addresses of two hosts stand in the environment, those of the own one first.
+/// The variable that holds the addresses of two hosts, those of this host first.
 pub const VARIABLE: &str = "TORTURE_CALLS_HOSTS";
 
-/// One host's.
+/// The addresses of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     pub v4: Ipv4Addr,
     pub v6: Ipv6Addr,
-    /// One more of its own.
+    /// A second address of the host.
     pub second: Ipv4Addr,
 }
 
-/// Those of both; the same twice where there is one.
+/// The addresses of both hosts. Where there is only one host, both are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     pub own: Addresses,
@@ -41,7 +41,7 @@ impl Addresses {
 }
 
 impl Network {
-    /// That of this process.
+    /// The addresses of this process's network.
     pub fn get() -> Self {
         static OWN: OnceLock<Network> = OnceLock::new();
         *OWN.get_or_init(|| {
@@ -58,7 +58,7 @@ impl Network {
         self.own != self.other
     }
 
-    /// For the environment.
+    /// The text for the environment variable.
     pub fn text(self) -> String {
         let text = |host: Addresses| format!("{} {} {}", host.v4, host.v6, host.second);
         format!("{} {}", text(self.own), text(self.other))
@@ -79,7 +79,7 @@ impl Network {
         })
     }
 
-    /// The host that has an address; the own one if neither has.
+    /// The host that has an address, or this host if neither has.
     pub fn host_of(self, address: IpAddr) -> Addresses {
         let has = |host: &Addresses| {
             [host.v4, host.second].map(IpAddr::V4).contains(&address) || address == host.v6

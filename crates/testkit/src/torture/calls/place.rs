@@ -1,7 +1,7 @@
-//! Where the runners live: a network of their own in which no acknowledgement is put off, and the daemon of the program under test.
+//! The network of the runners, in which no acknowledgement is delayed, and the daemon of the program under test.
 //!
-//! What TCP holds back until an acknowledgement comes, which may take 40 ms, is a matter of time and no promise. Where each one comes
-//! at once, kernel TCP delivers at once, as NetChannel does, and what is compared needs no excuse.
+//! How long TCP holds bytes back until an acknowledgement comes, which may take 40 ms, is not promised. With immediate
+//! acknowledgements kernel TCP delivers at once, as NetChannel does, so that comparisons need no excuse.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use netchannel_namespaces::{Configuration, Cores, Error, Hosts, gain_rights};
 use netchannel_testkit::daemon::PrivateDaemon;
 use netchannel_testkit::runner::{Transport, command};
-use netchannel_testkit::two_hosts::{Absent, daemons};
+use netchannel_testkit::two_hosts::{HostsError, daemons};
 
 use super::network::{self, Addresses, Network};
 use super::rules;
 
-/// A network, and who serves in it. Ends with the value.
+/// A network, and the daemons that serve in it. Dropping the value ends both.
 pub struct Place {
-    // First: they end while their hosts are there. Of both hosts, where programs run between them.
+    // First, so that the daemons end while their hosts exist. One on each host, where programs run between two.
     daemons: Mutex<Vec<PrivateDaemon>>,
     netchannel: Option<PathBuf>,
     hosts: Option<Hosts>,
@@ -27,13 +27,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// Makes it, with a daemon of a program if one is given, which takes more words; for programs that run between two hosts, with
-    /// two of them. To be called while the process has one thread only.
+    /// Makes the network, with a daemon of a program if one is given, which gets more arguments. For programs that run
+    /// between two hosts, makes two hosts and two daemons. The process must have only one thread when it calls this.
     pub fn make(
         netchannel: Option<PathBuf>,
         words: &[&str],
         between: bool,
-    ) -> Result<Self, Absent> {
+    ) -> Result<Self, HostsError> {
         let hosts = match network() {
             Ok(hosts) => Some(hosts),
             Err(error @ (Error::NotAllowed(_) | Error::NoIproute)) if !between => {
@@ -58,7 +58,7 @@ impl Place {
                 vec![PrivateDaemon::start_on(program, host, |_| Ok(words))?]
             }
         };
-        // They open what they need for themselves in their first moments.
+        // The daemons open their own descriptors in their first moments.
         std::thread::sleep(Duration::from_millis(300));
         Ok(Self {
             daemons: Mutex::new(daemons),
@@ -68,12 +68,12 @@ impl Place {
         })
     }
 
-    /// A program over kernel TCP, and the same on the other host, where there is one.
+    /// The command for a program over kernel TCP, and the same on the other host, where there is one.
     pub fn over_kernel(&self, program: &Path) -> [Option<Command>; 2] {
         [0, 1].map(|which| self.enter(which, Command::new(program)))
     }
 
-    /// The same over what is judged.
+    /// As [`Self::over_kernel`], over the transport under test.
     pub fn over_other(&self, program: &Path) -> [Option<Command>; 2] {
         [0, 1].map(|which| {
             let daemons = self.daemons();
@@ -114,12 +114,12 @@ impl Place {
         self.daemons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many descriptors the daemons have.
+    /// How many descriptors the daemons have open.
     pub fn descriptors(&self) -> usize {
         self.daemons().iter().map(PrivateDaemon::descriptors).sum()
     }
 
-    /// Kills a daemon, and starts it again a little later.
+    /// Kills a daemon, and restarts it a little later.
     pub fn restart(&self) {
         if let Some(daemon) = self.daemons().first_mut() {
             daemon.kill();
@@ -128,7 +128,7 @@ impl Place {
         }
     }
 
-    /// The ports that the kernel gives by itself.
+    /// The range of ports that the kernel assigns.
     pub fn kernel_ports(&self) -> Option<(u32, u32)> {
         let name = "ipv4/ip_local_port_range";
         let text = match &self.hosts {
@@ -140,9 +140,10 @@ impl Place {
         Some((range.next()?.ok()?, range.next()?.ok()?))
     }
 
-    /// What the daemons have kept of programs that are gone, if they had so many descriptors before.
+    /// The descriptors that the daemons still hold for ended programs, if they had `before` descriptors at first.
     ///
-    /// What an image left for the next one stays for five minutes where that one had no number to fetch it by: at most three descriptors for each.
+    /// State that an image left for its next image stays for five minutes if the next image had no descriptor number to
+    /// fetch it by: at most three descriptors for each.
     pub fn left_over(&self, before: usize, restarted: bool) -> Option<String> {
         let ended = |daemon: &mut PrivateDaemon| {
             (!daemon.is_running()).then(|| format!("a daemon has ended:\n{}", daemon.log()))

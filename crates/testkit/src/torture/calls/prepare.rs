@@ -1,4 +1,4 @@
-//! Makes the words of a call from a step's arguments, and remembers where its answers will be.
+//! Builds the arguments of a call from a step's arguments, and remembers where its output values will be.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -16,9 +16,9 @@ use super::network::{Addresses, Network};
 use super::program::{Argument, Step, literal_of};
 use super::words::{OPTIONS, Shape};
 
-/// Where an answer of a call will be.
+/// The location of an output value of a call.
 pub enum Answer {
-    /// Bytes, in several parts; true where they are received.
+    /// Bytes in several parts, true where they are received.
     Bytes(Vec<Buffer>),
     /// An address and its length.
     Name(usize, usize),
@@ -35,16 +35,16 @@ pub enum Answer {
     Limit(usize),
 }
 
-/// A call that can be made.
+/// A call that is ready to be made.
 #[derive(Default)]
 pub struct Prepared {
     pub words: Vec<usize>,
     pub answers: Vec<Answer>,
-    /// How many bytes it gives.
+    /// How many bytes the call passes.
     pub given: Option<usize>,
 }
 
-/// What arguments are made from.
+/// Builds the arguments of a call.
 pub struct Maker<'a> {
     pub board: Board,
     pub actor: usize,
@@ -54,9 +54,9 @@ pub struct Maker<'a> {
 const CONTROL: usize = 256;
 
 impl Maker<'_> {
-    /// The number behind a variable.
+    /// The descriptor in a variable, or a literal number.
     pub fn descriptor(&self, value: i64) -> i32 {
-        // The highest number of all is -1.
+        // The highest literal stands for -1.
         literal_of(value).map_or_else(
             || {
                 let variable = usize::try_from(value).unwrap_or(0);
@@ -68,7 +68,7 @@ impl Maker<'_> {
         )
     }
 
-    /// All of a step's arguments.
+    /// Builds all of a step's arguments.
     pub fn call(&mut self, step: &Step) -> Prepared {
         let mut made = Prepared::default();
         let pairs: Vec<_> = step.form.arguments.iter().zip(&step.arguments).collect();
@@ -239,7 +239,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Room of a size, by its word: for a name or a value.
+    /// A buffer of a size for a name or a value, by its word.
     fn room(
         &mut self,
         word: i64,
@@ -248,7 +248,7 @@ impl Maker<'_> {
         made: &mut Prepared,
     ) {
         let room = self.memory.room(size.max(64));
-        let told = match word {
+        let claimed = match word {
             3 => 4,
             4 => -1,
             5 => 0,
@@ -256,7 +256,7 @@ impl Maker<'_> {
             7 => i32::MAX,
             _ => i32::try_from(size).unwrap_or(0),
         };
-        let length = self.memory.put(told);
+        let length = self.memory.put(claimed);
         match word {
             1 => made.words.extend([0, 0]),
             2 => made.words.extend([self.memory.bad(), length]),
@@ -304,7 +304,7 @@ impl Maker<'_> {
         made.words.extend([place, length as usize]);
     }
 
-    /// An address by its word, and the length that is told.
+    /// An address by its word, and the length that the call gets.
     fn address(&mut self, argument: &Argument) -> (usize, usize) {
         let six = at(argument, 2) == 6;
         let known = self
@@ -348,7 +348,7 @@ impl Maker<'_> {
             4 => self.memory.bad(),
             _ => room,
         };
-        let told = match at(argument, 3) {
+        let claimed = match at(argument, 3) {
             1 => -1_i64,
             2 => 4,
             3 => 129,
@@ -357,7 +357,7 @@ impl Maker<'_> {
             _ if place == 0 => 0,
             _ => length as i64,
         };
-        (place, told as usize)
+        (place, claimed as usize)
     }
 
     fn message(&mut self, step: &Step, given: bool, argument: &Argument, made: &mut Prepared) {
@@ -460,7 +460,8 @@ impl Maker<'_> {
         made.answers.push(Answer::Polls(at, entries.len()));
     }
 
-    /// Pairs of which sets (bits: read, write, exceptions) and a descriptor; the first number is added to how many there are.
+    /// `select` sets from pairs of sets (bits: read, write, exceptions) and a descriptor. The first number is added to
+    /// the count.
     fn sets(&mut self, argument: &Argument, made: &mut Prepared) {
         let sets = [0; 3].map(|_: i32| self.memory.room(128));
         let mut most = 0;
@@ -534,7 +535,7 @@ fn host(bytes: &[u8; 124]) -> IpAddr {
     }
 }
 
-/// A value that a call left somewhere.
+/// Reads a value that a call wrote to memory.
 pub fn left<T: Copy>(at: usize) -> T {
     // SAFETY: callers name room of that type, which every pattern of bits fills.
     unsafe { pointer::<T>(at).read_unaligned() }

@@ -1,4 +1,4 @@
-//! A random program as data: a list of steps, each a call of one actor. Printed, read again, made shorter.
+//! A random program as data: a list of steps, each a call of one actor. A program can be printed, parsed and shortened.
 
 use std::fmt;
 
@@ -8,23 +8,24 @@ use super::words::{self, Words};
 /// An argument: a number, or several.
 pub type Argument = Vec<i64>;
 
-/// Variables have these numbers as descriptors; what is beyond is a number itself.
+/// Descriptors below this number are variables. Larger ones are literal numbers.
 pub const VARIABLES: i64 = 1000;
-/// What is added to a step's number for the second descriptor that it makes.
+/// Added to a step's number for the second descriptor that the step makes.
 pub const SECOND: i64 = 500;
-/// Steps of a program at most, and the highest number of one.
+/// The highest number of steps of a program, and the highest number of one step.
 pub const MOST_STEPS: usize = 250;
-/// Actors at most: processes and threads.
+/// The highest number of actors: processes and threads.
 pub const MOST_ACTORS: usize = 8;
 
 /// A call of one actor.
 #[derive(Clone)]
 pub struct Step {
-    /// Its own number, which stays when others go. The descriptor that it makes is the variable of this number.
+    /// The step's own number, which stays when other steps are removed. The descriptor that the step makes is stored in
+    /// the variable of this number.
     pub number: i64,
     pub actor: usize,
     pub form: &'static Form,
-    /// Whether it is made by `syscall`.
+    /// Whether the call is made by `syscall`.
     pub by_number: bool,
     pub arguments: Vec<Argument>,
 }
@@ -41,13 +42,13 @@ pub struct Program {
     pub steps: Vec<Step>,
 }
 
-/// A descriptor that is a number and no variable.
+/// A descriptor argument that is a literal number and no variable.
 #[must_use]
 pub fn literal(number: i64) -> i64 {
     VARIABLES + 1 + number
 }
 
-/// The number behind a descriptor that is no variable.
+/// The number of a literal descriptor, or `None` for a variable.
 #[must_use]
 pub fn literal_of(value: i64) -> Option<i64> {
     (value >= VARIABLES).then(|| value - VARIABLES - 1)
@@ -83,7 +84,7 @@ fn variable(value: i64) -> String {
     }
 }
 
-/// The words for the first number of an argument of a kind.
+/// The words for the first number of an argument, by its kind.
 #[must_use]
 pub fn words_of(kind: Kind) -> Option<Words> {
     Some(match kind {
@@ -113,7 +114,7 @@ pub fn is_descriptor(kind: Kind, place: usize) -> bool {
     }
 }
 
-/// Whether it is a set of bits, and of which.
+/// The words of an argument that is a set of bits.
 #[must_use]
 pub fn bits(kind: Kind, place: usize) -> Option<Words> {
     match kind {
@@ -252,7 +253,8 @@ fn read_step(line: &str) -> Option<Step> {
 }
 
 impl Program {
-    /// Reads what was printed; lines that begin with `#` or hold nothing are passed over. The line that is not understood otherwise.
+    /// Parses a printed program. Empty lines and lines that begin with `#` are skipped. The error is the line that is
+    /// not understood.
     pub fn read(text: &str) -> Result<Self, String> {
         let lines = text
             .lines()

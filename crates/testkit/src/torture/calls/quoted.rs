@@ -1,8 +1,8 @@
-//! Texts as JSON has them.
+//! JSON string literals.
 
 use std::fmt::Write;
 
-/// A text as JSON.
+/// A text as a JSON string.
 pub fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for sign in text.chars() {

@@ -1,4 +1,4 @@
-//! What a run found: differences, each once, as text or JSON.
+//! The results of a run: each kind of difference once, as text or JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,12 +19,12 @@ pub struct Finding {
     pub seed: u64,
     pub program: Program,
     pub difference: Difference,
-    /// What its shortest program sees over kernel TCP.
+    /// The observations of its shortest program over kernel TCP.
     pub kernel: Seen,
     pub times: u64,
 }
 
-/// All that a run found.
+/// All results of a run.
 #[derive(Default)]
 pub struct Report {
     cases: u64,
@@ -35,19 +35,19 @@ pub struct Report {
     again: u64,
     excused: Excuses,
     findings: Vec<Finding>,
-    /// How often each signature was seen; a finding may still be on its way.
+    /// How often each signature was seen. Its finding may still be in preparation.
     known: BTreeMap<String, u64>,
     lost: Vec<String>,
-    /// Differences that show in too few runs of a program to be sure of them: they are said, and fail nothing.
+    /// Differences that too few runs of a program show to be sure of them. They are printed, and do not fail the run.
     seldom: Vec<String>,
     pub coverage: Coverage,
     pub elapsed: Duration,
-    /// What was left with the daemon.
+    /// Descriptors that the daemon still holds for ended programs.
     pub daemon: Option<String>,
 }
 
 impl Report {
-    /// Takes down how a case went. True if its difference is known.
+    /// Counts a case. True if its difference is known.
     pub fn count(&mut self, program: &Program, comparison: &Comparison, number: u64) -> bool {
         self.cases += 1;
         self.steps += program.steps.len() as u64;
@@ -105,7 +105,7 @@ impl Report {
             .unwrap_or(finding.times)
     }
 
-    /// Says all of it.
+    /// Prints all results.
     pub fn print(&self, json: bool, coverage: bool, seed: u64) {
         if json {
             println!("{}", self.json(seed));
@@ -239,7 +239,7 @@ impl Report {
 /// How often each rule excused something.
 type Excuses = BTreeMap<&'static str, u64>;
 
-/// A folder's file of a finding.
+/// The file of a finding in a folder.
 fn file(folder: &Path, index: usize, kind: &str) -> PathBuf {
     folder.join(format!("{index}.{kind}"))
 }

@@ -1,13 +1,13 @@
-//! A word of the board by which the conductor asks the runner of the other host for an actor.
+//! A word of the board with which the conductor asks the runner of the other host for an actor.
 
-/// What the conductor asks for: an actor, and whether it is a program of its own. Each time another number.
+/// A request for an actor. `fresh` asks for an executed program. The count makes each request a different number.
 pub fn request(count: u32, actor: usize, fresh: bool) -> u32 {
     let actor = u32::try_from(actor).unwrap_or(0);
-    // Neither nothing nor the end.
+    // The word is neither 0 nor `END`.
     (count % (1 << 24)) << 5 | u32::from(fresh) << 4 | (actor + 1)
 }
 
-/// What is asked for by such a word.
+/// The actor that a request asks for, and whether it is an executed program.
 pub fn requested(command: u32) -> (usize, bool) {
     let actor = (command & 0xf).saturating_sub(1) as usize;
     (actor, command >> 4 & 1 == 1)

@@ -1,4 +1,5 @@
-//! The process that runs cases one after the other, over kernel TCP or under `netchannel run`, and what the judge holds of it.
+//! The process that runs cases one after the other, over kernel TCP or under `netchannel run`, and the judge's handle
+//! of it.
 //!
 //! ```text
 //!  judge --- manner, program ---> runner (`torture calls-run`) --- fork ---> actors
@@ -12,13 +13,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::conduct::{Conductor, board_path};
-use super::manner::Manner;
 use super::program::Program;
+use super::settings::RunSettings;
 
-/// The word that leads to the runner's work.
+/// The command-line word of the runner.
 pub const COMMAND: &str = "calls-run";
 
-/// Runs what comes on standard input until it ends.
+/// Runs the programs that arrive on standard input until it ends.
 pub fn run() -> std::io::Result<()> {
     let conductor = Conductor::new()?;
     let mut input = std::io::stdin().lock();
@@ -35,14 +36,14 @@ pub fn run() -> std::io::Result<()> {
         let (settling, fresh) = (next(), next());
         let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
         input.read_exact(&mut text)?;
-        let manner = Manner {
+        let settings = RunSettings {
             patience: Duration::from_millis(patience),
             haste: Duration::from_millis(haste),
             settling: Duration::from_micros(settling),
             fresh: fresh == 1,
         };
         let notes = match Program::read(&String::from_utf8_lossy(&text)) {
-            Ok(program) => conductor.run(&program, manner),
+            Ok(program) => conductor.run(&program, settings),
             Err(line) => vec![format!("not understood: {line}")],
         };
         let mut answer = format!("{}\n", notes.len());
@@ -56,10 +57,10 @@ pub fn run() -> std::io::Result<()> {
     }
 }
 
-/// A runner that lives.
+/// A running runner.
 pub struct Runner {
     child: Child,
-    /// Of the other host, where there is one.
+    /// The runner of the other host, where there is one.
     far: Option<Child>,
     input: ChildStdin,
     answers: Receiver<Vec<String>>,
@@ -67,7 +68,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Starts one by a command that leads to this program, and by another one what makes its actors on the other host.
+    /// Starts a runner with a command that leads to this program, and with another command the runner of the other
+    /// host.
     pub fn start(
         mut command: Command,
         far: Option<Command>,
@@ -103,16 +105,16 @@ impl Runner {
         })
     }
 
-    /// Runs one case. An error if the runner itself is lost.
-    pub fn run(&mut self, program: &Program, manner: Manner) -> Result<Vec<String>, String> {
+    /// Runs one case. Returns an error if the runner itself is lost.
+    pub fn run(&mut self, program: &Program, settings: RunSettings) -> Result<Vec<String>, String> {
         let text = program.to_string();
-        let fresh = u8::from(manner.fresh);
+        let fresh = u8::from(settings.fresh);
         let head = format!(
             "{} {} {} {} {fresh}\n",
             text.len(),
-            manner.patience.as_millis(),
-            manner.haste.as_millis(),
-            manner.settling.as_micros()
+            settings.patience.as_millis(),
+            settings.haste.as_millis(),
+            settings.settling.as_micros()
         );
         let sent = self
             .input
@@ -133,7 +135,7 @@ impl Drop for Runner {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // It had no time to do so itself.
+        // A killed runner had no time to remove its board.
         let _ = std::fs::remove_file(board_path(self.child.id()));
     }
 }

@@ -1,14 +1,14 @@
-//! Makes a program that shows a difference shorter, as long as it still shows the same one.
+//! Shortens a program that shows a difference, as long as it still shows the same difference.
 
 use super::compare::signature;
 use super::difference::Difference;
 use super::judge::Pair;
 use super::program::{Program, Step, bits, words_of};
 
-/// Tries that one shrinking may take.
+/// The highest number of tries of one shrinking.
 const MOST_TRIES: usize = 400;
 
-/// A program being made shorter.
+/// A program that is being shortened.
 pub struct Shrinker<'a> {
     pub pair: &'a mut Pair,
     signature: String,
@@ -24,13 +24,13 @@ impl<'a> Shrinker<'a> {
         }
     }
 
-    /// Whether a program shows it still.
+    /// Whether a program still shows the difference.
     fn shows(&mut self, program: &Program) -> bool {
         self.tries += 1;
         if self.tries > MOST_TRIES {
             return false;
         }
-        let seen = self.pair.glance(program);
+        let seen = self.pair.run_once(program);
         seen.is_ok_and(|(comparison, _)| {
             comparison
                 .difference
@@ -118,7 +118,7 @@ impl<'a> Shrinker<'a> {
     }
 }
 
-/// The first actor does what another one did.
+/// Gives the steps of another actor to the first one.
 fn merge(program: &mut Program, actor: usize) {
     let makes = |step: &Step| {
         matches!(step.form.name, "fork" | "thread")

@@ -1,4 +1,4 @@
-//! What some calls need before they say anything: sets with members, files, pipes.
+//! Objects that some calls need to test anything: sets with members, files, pipes.
 
 use super::form::Form;
 use super::generate::Generator;
@@ -43,7 +43,7 @@ impl Generator {
         }
     }
 
-    /// Something that can be passed to `sendfile`, or a pipe for `splice`.
+    /// A file that can be passed to `sendfile`, or a pipe for `splice`.
     pub(super) fn source(&mut self, form: &'static Form, actor: usize) {
         let bit = self.model.bit(actor);
         if form.name == "sendfile" {
@@ -113,8 +113,8 @@ impl Generator {
         }
     }
 
-    /// A few bytes on some connection, by whoever has it.
-    pub(super) fn say_something(&mut self) {
+    /// Sends a few bytes on some connection, by an actor that has it.
+    pub(super) fn send_some_bytes(&mut self) {
         let actor = self.likely_actor();
         if let Some(place) = self
             .model
@@ -131,7 +131,7 @@ impl Generator {
         }
     }
 
-    /// An option of a listener, which is asked of what it accepts: its place.
+    /// Sets an option of a listener, which is later read from the accepted socket. Returns the option's index.
     pub(super) fn inherited(&mut self, actor: usize, listener: usize) -> i64 {
         let option = i64::try_from(self.model.random.below(OPTIONS.len())).unwrap_or(0);
         let usual = [
@@ -168,8 +168,8 @@ impl Generator {
         choice
     }
 
-    /// What is asked of a socket that is not used yet.
-    pub(super) fn ask_fresh(&mut self, actor: usize, socket: usize) {
+    /// Reads options of a socket that has not been used yet.
+    pub(super) fn read_fresh_options(&mut self, actor: usize, socket: usize) {
         let variable = self.model.sockets[socket].variable;
         let own = vec![variable];
         let command = |command: i32, argument: i64| vec![i64::from(command), argument];
@@ -201,7 +201,7 @@ impl Generator {
         };
     }
 
-    /// What was only peeked at is there still.
+    /// Reads bytes again that were only peeked at.
     pub(super) fn read_again(&mut self, actor: usize, target: i64) {
         let last = self.steps.last();
         if last.is_some_and(|step| step.form.peeks(&step.arguments)) && self.model.percent(40) {

@@ -1,13 +1,14 @@
-//! How long each step of a program may sleep until it is taken for one that waits: not long where nothing but another step can end it.
+//! How long each step of a program may sleep until it counts as waiting. The time is short where only another step can
+//! end the wait.
 
 use std::time::Duration;
 
 use super::form::Kind;
-use super::manner::Manner;
 use super::memory::first;
 use super::program::{Program, Step};
+use super::settings::RunSettings;
 
-/// Calls that sleep for what others do, and for nothing that the library asks of the daemon.
+/// Calls that wait only for other actors, and for no request that the library sends to the daemon.
 const FOR_OTHERS: &[&str] = &[
     "accept",
     "accept4",
@@ -36,8 +37,8 @@ const FOR_OTHERS: &[&str] = &[
     "writev",
 ];
 
-/// For each step.
-pub fn patience(program: &Program, manner: Manner) -> Vec<Duration> {
+/// The patience for each step.
+pub fn patience(program: &Program, settings: RunSettings) -> Vec<Duration> {
     let mut limited = false;
     let steps = program.steps.iter().map(|step| {
         limited |= step.form.name == "setsockopt" && {
@@ -46,20 +47,20 @@ pub fn patience(program: &Program, manner: Manner) -> Vec<Duration> {
         };
         let for_others = FOR_OTHERS.contains(&step.form.name) && !limited && !has_time(step);
         if for_others {
-            manner.haste
+            settings.haste
         } else {
-            manner.patience
+            settings.patience
         }
     });
     steps.collect()
 }
 
-/// Whether a call is told when to wait no longer.
+/// Whether the call has a time-out.
 fn has_time(step: &Step) -> bool {
     let mut arguments = step.form.arguments.iter().zip(&step.arguments);
     arguments.any(|(kind, argument)| match kind {
         Kind::Milliseconds => first(argument) > 0,
-        // Neither for ever nor not at all.
+        // Neither infinite nor zero.
         Kind::Timeval | Kind::Timespec => !matches!(first(argument), 0 | 1),
         _ => false,
     })
@@ -69,20 +70,20 @@ fn has_time(step: &Step) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use super::{Manner, Program, patience};
+    use super::{Program, RunSettings, patience};
 
     #[test]
     fn who_waits_for_a_time_is_given_it() {
         let text = "1 @0 recv(v1, good, 10, 0)\n2 @0 poll({v1,POLLIN}, 10)\n3 @0 poll({v1,POLLIN}, -1)\n\
                     4 @0 connect(v1, {of,v1,4,0})\n5 @0 setsockopt(v1, SO_RCVTIMEO, {time,0,10000,0})\n6 @0 recv(v1, good, 10, 0)";
         let program = Program::read(text).unwrap();
-        let manner = Manner {
+        let settings = RunSettings {
             patience: Duration::from_millis(30),
             haste: Duration::from_millis(3),
             settling: Duration::ZERO,
             fresh: false,
         };
-        let milliseconds = patience(&program, manner);
+        let milliseconds = patience(&program, settings);
         let milliseconds: Vec<_> = milliseconds.iter().map(Duration::as_millis).collect();
         assert_eq!(milliseconds, [3, 30, 3, 30, 30, 30]);
     }

@@ -1,4 +1,4 @@
-//! One actor waits in a call, another one does what ends the waiting: where wake-ups are lost.
+//! One actor waits in a call, and another actor does what ends the wait. These programs find lost wake-ups.
 
 use super::generate::Generator;
 use super::model::Stage;
@@ -7,7 +7,7 @@ use super::program::Argument;
 const EVER: i64 = 0;
 
 impl Generator {
-    /// Two steps, or three: the second actor may have to be made.
+    /// Adds two steps, or three if the second actor has to be made.
     pub(super) fn wait_and_wake(&mut self) {
         let connected = |place: &usize| {
             let socket = &self.model.sockets[*place];
@@ -65,7 +65,7 @@ impl Generator {
         }
     }
 
-    /// Actors for two sockets by who has them; a thread is made where there is but one.
+    /// Two actors that own two given sockets. A thread is made where there is only one actor.
     fn two_actors(&mut self, first: u32, second: u32) -> Option<(usize, usize)> {
         let has = |model: &super::model::Model, owners: u32, but: Option<usize>| {
             let actors = (0..model.actors.len())
@@ -83,13 +83,13 @@ impl Generator {
         let mut waking = has(&self.model, second, Some(waits));
         if waking.is_empty() && self.model.actors.len() < 5 && second & self.model.bit(waits) != 0 {
             let made = self.model.actors.len();
-            self.deed("thread", waits, &[vec![i64::try_from(made).unwrap_or(0)]]);
+            self.add_actor_action("thread", waits, &[vec![i64::try_from(made).unwrap_or(0)]]);
             waking = vec![made];
         }
         (!waking.is_empty()).then(|| (waits, self.model.one(&waking)))
     }
 
-    /// A call that waits for something to read.
+    /// Adds a call that waits for input.
     fn wait(&mut self, actor: usize, variable: i64) {
         let all = i64::from(libc::MSG_WAITALL);
         let input = i64::from(libc::POLLIN);
@@ -136,7 +136,7 @@ impl Generator {
         };
     }
 
-    /// One waits in accept, or for a listener, another one connects.
+    /// Adds an actor that waits in accept or for a listener, and another one that connects.
     fn accept_and_connect(&mut self) {
         let idle = |place: &usize| {
             let socket = &self.model.sockets[*place];
@@ -158,7 +158,7 @@ impl Generator {
         let socket = self.socket(wakes, family, 0);
         let target = self.model.sockets[listener].variable;
         if self.model.percent(50) {
-            // The generator takes it for one that comes to be, which it does.
+            // The generator counts the connection as waiting, because the connect will be made.
             self.model.sockets[listener].waiting += 1;
             self.model.sockets[listener].peer = Some(socket);
             self.accept(waits, listener);

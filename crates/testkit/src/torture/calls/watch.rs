@@ -1,19 +1,19 @@
-//! Looks at threads from outside: who sleeps, how often he went to sleep, who has ended.
+//! Observes threads from outside: whether a thread sleeps, how often it has gone to sleep, whether it has ended.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// How a thread is.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It sleeps; how often it has gone to sleep.
+    /// The thread sleeps. The number says how often it has gone to sleep.
     Asleep(u64),
     Busy,
-    /// With the status that `wait` would tell.
+    /// The thread has ended, with the status that `wait` would return.
     Dead(i32),
 }
 
-/// A thread that is looked at again and again.
+/// A thread that is checked repeatedly.
 pub struct Watch {
     process: i32,
     thread: i32,
@@ -49,12 +49,12 @@ impl Watch {
     }
 }
 
-/// How a process' first thread is.
+/// The state of a process's first thread.
 pub fn state(process: i32) -> State {
     Watch::new(process, process).state()
 }
 
-/// What stands behind a name.
+/// The value of a field.
 fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let at = text.windows(name.len()).position(|part| part == name)?;
     text.get(at + name.len()..)
@@ -67,7 +67,7 @@ fn number(text: Option<&[u8]>) -> u64 {
         .fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0'))
 }
 
-/// The status of one that has ended and was not waited for.
+/// The status of an ended process that has not been reaped.
 fn status(process: i32, thread: i32) -> i32 {
     let path = format!("/proc/{process}/task/{thread}/stat");
     let text = std::fs::read_to_string(path).unwrap_or_default();

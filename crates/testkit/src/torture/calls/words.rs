@@ -1,6 +1,6 @@
 //! The names of the numbers that calls take.
 
-/// Names and what they stand for.
+/// Names and the numbers that they stand for.
 pub type Words = &'static [(&'static str, i64)];
 
 macro_rules! words {
@@ -21,7 +21,7 @@ words!(RECEIVE_FLAGS: MSG_DONTWAIT MSG_PEEK MSG_WAITALL MSG_TRUNC MSG_OOB MSG_ER
     MSG_NOSIGNAL MSG_WAITFORONE);
 words!(POLL_EVENTS: POLLIN POLLOUT POLLPRI POLLRDHUP POLLERR POLLHUP POLLNVAL POLLRDNORM POLLWRNORM
     POLLRDBAND POLLWRBAND);
-/// The bits of an event, of which the last fills the sign.
+/// The bits of an event. The last one is the sign bit.
 pub const EPOLL_EVENTS: Words = &[
     ("EPOLLIN", libc::EPOLLIN as i64),
     ("EPOLLOUT", libc::EPOLLOUT as i64),
@@ -62,7 +62,7 @@ mod libc {
     pub const F_GETSIG: i32 = 11;
 }
 
-/// Where a buffer lies.
+/// Places of a buffer.
 pub const PLACES: Words = &[
     ("good", 0),
     ("null", 1),
@@ -70,7 +70,7 @@ pub const PLACES: Words = &[
     ("edge", 3),
     ("readonly", 4),
 ];
-/// Addresses that are given.
+/// Addresses that calls get.
 pub const ADDRESSES: Words = &[
     ("of", 0),
     ("loopback", 1),
@@ -85,7 +85,7 @@ pub const ADDRESSES: Words = &[
     ("elsewhere", 10),
     ("peer", 11),
 ];
-/// How long an address is said to be.
+/// Lengths that are passed for an address.
 pub const LENGTHS: Words = &[
     ("right", 0),
     ("minus", 1),
@@ -94,7 +94,7 @@ pub const LENGTHS: Words = &[
     ("zero", 4),
     ("room", 5),
 ];
-/// Room for an answer and its length.
+/// Buffers for an output value, and their lengths.
 pub const ROOMS: Words = &[
     ("right", 0),
     ("null", 1),
@@ -105,7 +105,7 @@ pub const ROOMS: Words = &[
     ("odd", 6),
     ("huge", 7),
 ];
-/// Times that are given.
+/// Times that calls get.
 pub const TIMES: Words = &[
     ("ever", 0),
     ("zero", 1),
@@ -116,7 +116,7 @@ pub const TIMES: Words = &[
 ];
 /// Masks of signals.
 pub const MASKS: Words = &[("none", 0), ("empty", 1), ("usr1", 2), ("bad", 4)];
-/// What an option is set to.
+/// Values that an option is set to.
 pub const VALUES: Words = &[
     ("int", 0),
     ("linger", 1),
@@ -125,7 +125,7 @@ pub const VALUES: Words = &[
     ("bad", 4),
     ("bytes", 5),
 ];
-/// What a signal does.
+/// The actions of a signal.
 pub const ACTIONS: Words = &[
     ("default", 0),
     ("ignore", 1),
@@ -135,7 +135,7 @@ pub const ACTIONS: Words = &[
     ("unblock", 5),
 ];
 
-/// An option by its name, its level and number, and how its value is read.
+/// A socket option: its name, its level and number, and the type of its value.
 pub struct SocketOption {
     pub name: &'static str,
     pub level: i32,
@@ -143,7 +143,7 @@ pub struct SocketOption {
     pub shape: Shape,
 }
 
-/// What the value of an option is.
+/// The type of an option's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Int,

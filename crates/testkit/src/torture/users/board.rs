@@ -1,4 +1,4 @@
-//! What the processes of a run tell each other beside the connections under test: a file of words that all of them map.
+//! State that the processes of a run share beside the connections under test: a file of words that all of them map.
 //!
 //! ```text
 //!  0      the state of the run, counters
@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use super::memory;
 
-/// Where the honest find the board's descriptor.
+/// The variable with which honest programs find the board's descriptor.
 pub const VARIABLE: &str = "TORTURE_BOARD";
 
-/// Ports of honest servers: the first for ever, the others now and then, and then the hostile user tries to have them.
+/// Ports of honest servers. The first ones listen during the whole run. The others listen now and then, and the hostile
+/// user tries to get them.
 pub const FIRST_PORT: u16 = 7101;
 /// How many such ports there are.
 pub const PORTS: usize = 12;
@@ -30,31 +31,31 @@ const COUNTERS: usize = 8;
 const PORT_WORDS: usize = 64;
 const GRANTED: usize = 128;
 const BEATS: usize = 1152;
-/// Workers that can be watched.
+/// The number of workers that can be watched.
 pub const WORKERS: usize = 64;
 const TIMES: usize = 2048;
-/// Eight for each power of two of nanoseconds.
+/// Eight buckets for each power of two of nanoseconds.
 const BUCKETS: usize = 512;
 
-/// What the run is at.
+/// The stage of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Stage {
-    /// The honest are by themselves.
+    /// Only honest programs run.
     Alone = 0,
-    /// Beside the hostile user.
+    /// Honest programs run beside the hostile user.
     Beside = 1,
     /// The hostile user has gone.
     After = 2,
-    /// All is to end.
+    /// All programs are to end.
     Ending = 3,
 }
 
-/// What is counted.
+/// A counted event.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub enum Counter {
-    /// Connections that carried what they should.
+    /// Connections that carried the right bytes.
     Connections = 0,
     /// Round trips of lasting connections.
     RoundTrips = 1,
@@ -68,27 +69,27 @@ pub enum Counter {
     Programs = 5,
     /// Listeners that were announced and closed behind the daemon's back.
     Squats = 6,
-    /// Links that the hostile user was given as a server.
+    /// Links that the hostile user got as a server.
     Offers = 7,
-    /// Connections that it announced by hand.
+    /// Connections that the hostile user announced without the library.
     Announced = 8,
-    /// Sockets of honest programs that a bound sent to kernel TCP.
+    /// Sockets of honest programs that a limit of the daemon moved to kernel TCP.
     Refused = 9,
-    /// Connections that went on in whoever got them in a message.
+    /// Connections that went on in a process that received them in a message.
     Passed = 10,
-    /// Ends of daemons: what was left with one of them is gone.
+    /// Ends of daemons. Odd while a daemon is being replaced; state left with an ended daemon is lost.
     Ends = 11,
 }
 
-/// What is measured.
+/// A measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Measure {
     /// `connect`.
     Connect = 0,
-    /// There and back on a lasting connection.
+    /// A round trip on a lasting connection.
     RoundTrip = 1,
-    /// The first `connect` of a program: the daemon is asked.
+    /// The first `connect` of a program, which asks the daemon.
     First = 2,
 }
 
@@ -97,7 +98,7 @@ pub enum Measure {
 pub struct Board(&'static [AtomicU64]);
 
 impl Board {
-    /// A new one, and its descriptor, which children inherit.
+    /// Makes a board. Returns it with its descriptor, which children inherit.
     pub fn make() -> (Self, RawFd) {
         // SAFETY: the name is terminated.
         let file = unsafe { libc::memfd_create(c"torture-board".as_ptr(), 0) };
@@ -108,7 +109,7 @@ impl Board {
         (Self::of(file), file)
     }
 
-    /// The board that was inherited.
+    /// The board that this process inherited.
     pub fn inherited() -> Self {
         let number = std::env::var(VARIABLE).ok();
         let number = number.and_then(|text| text.parse().ok());
@@ -123,7 +124,7 @@ impl Board {
         &self.0[index]
     }
 
-    /// What the run is at.
+    /// The stage of the run.
     pub fn stage(&self) -> Stage {
         match self.word(STATE).load(Ordering::Acquire) {
             0 => Stage::Alone,
@@ -133,71 +134,71 @@ impl Board {
         }
     }
 
-    /// Goes on to a stage.
+    /// Enters a stage.
     pub fn enter(&self, stage: Stage) {
         self.word(STATE).store(stage as u64, Ordering::Release);
     }
 
-    /// Whether all is to end.
+    /// Whether all programs are to end.
     pub fn is_ending(&self) -> bool {
         self.stage() == Stage::Ending
     }
 
-    /// Counts.
+    /// Adds to a counter.
     pub fn count(&self, counter: Counter, more: u64) {
         let word = self.word(COUNTERS + counter as usize);
         word.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// What was counted.
+    /// The value of a counter.
     pub fn counted(&self, counter: Counter) -> u64 {
         self.word(COUNTERS + counter as usize)
             .load(Ordering::Relaxed)
     }
 
-    /// The state of a port of honest servers; 0 while none listens.
+    /// The state of a port of honest servers, 0 while none listens.
     pub fn port(&self, index: usize) -> u64 {
         self.word(PORT_WORDS + index).load(Ordering::SeqCst)
     }
 
-    /// Takes a port for a listener of an honest user. False where another has it.
+    /// Takes a port for a listener of an honest user. False if another user has it.
     pub fn take_port(&self, index: usize, state: u64) -> bool {
         let word = self.word(PORT_WORDS + index);
         word.compare_exchange(0, state, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 
-    /// The listener at a port takes no more connections.
+    /// Notes that the listener at a port takes no more connections.
     pub fn leave_port(&self, index: usize) {
         self.word(PORT_WORDS + index).store(0, Ordering::SeqCst);
     }
 
-    /// Notes that a port is the hostile user's to show.
+    /// Notes that the hostile user may show a port as its own.
     pub fn grant(&self, port: u16) {
         let bit = 1 << (port % 64);
         self.word(GRANTED + usize::from(port / 64))
             .fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// Whether a port is the hostile user's to show.
+    /// Whether the hostile user may show a port as its own.
     pub fn is_granted(&self, port: u16) -> bool {
         let word = self.word(GRANTED + usize::from(port / 64));
         word.load(Ordering::SeqCst) & 1 << (port % 64) != 0
     }
 
-    /// A worker got on. Those above [`WORKERS`] are watched by others.
+    /// Notes that a worker made progress. Workers above [`WORKERS`] are watched by other means.
     pub fn beat(&self, worker: usize) {
         if worker < WORKERS {
             self.word(BEATS + worker).store(now(), Ordering::Relaxed);
         }
     }
 
-    /// A worker is not watched any longer.
+    /// Stops watching a worker.
     pub fn rest(&self, worker: usize) {
         self.word(BEATS + worker).store(0, Ordering::Relaxed);
     }
 
-    /// The worker that has stood still for longest, and for how long.
+    /// The worker that has made no progress for longest, and for how long.
     pub fn slowest(&self) -> (usize, Duration) {
         let beats = self.0[BEATS..BEATS + WORKERS].iter().enumerate();
         let known = beats.map(|(worker, beat)| (worker, beat.load(Ordering::Relaxed)));
@@ -209,14 +210,14 @@ impl Board {
         })
     }
 
-    /// Notes a time, in the stage that the run is at.
+    /// Records a time, in the current stage.
     pub fn measure(&self, measure: Measure, time: Duration) {
         let place = place(self.stage(), measure);
         let bucket = bucket(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         self.word(place + bucket).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The time below which so many of a hundred were, and how many there were.
+    /// The time below which `percent` of a hundred measurements lie, and the number of measurements.
     pub fn percentile(&self, stage: Stage, measure: Measure, percent: u64) -> (Duration, u64) {
         let start = place(stage, measure);
         let counts: Vec<u64> = self.0[start..start + BUCKETS]

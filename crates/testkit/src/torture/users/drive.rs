@@ -1,4 +1,5 @@
-//! An honest user's clients: connections by script to whatever honest server listens, and lasting ones whose round trips are timed.
+//! An honest user's clients: connections by script to any listening honest server, and lasting connections whose round
+//! trips are timed.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -42,7 +43,7 @@ impl Client {
         // SAFETY: no argument, cannot fail.
         let (user, process) = unsafe { (libc::getuid(), libc::getpid()) };
         let salt = u64::from(process.unsigned_abs()) << 32 | salt as u64;
-        // What one says must not be said again by a later process of the same number.
+        // A later process with the same process id must not repeat a nonce.
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let time = time.map_or(0, |time| {
             u64::from(time.subsec_nanos()) ^ time.as_secs() << 30
@@ -57,7 +58,7 @@ impl Client {
         }
     }
 
-    /// Connects to the honest server that has a port, if one has. `None` where it left meanwhile.
+    /// Connects to the honest server that has a port, if there is one. `None` if the server left meanwhile.
     fn open(&mut self, index: usize, kind: Kind, number: u64) -> Option<Descriptor> {
         let state = self.board.port(index);
         if state == 0 {
@@ -76,7 +77,7 @@ impl Client {
         let time = start.elapsed();
         let opened = connected.and_then(|()| {
             self.board.measure(self.measure, time);
-            self.greet(socket, address, kind, number)
+            self.authenticate(socket, address, kind, number)
         });
         match opened {
             Ok(()) => {
@@ -106,8 +107,8 @@ impl Client {
         }
     }
 
-    /// Says who we are, and hears who they are. `EPROTO` stands for an answer that no honest server gives.
-    fn greet(
+    /// Sends the signed hello and checks the signed answer. `EPROTO` stands for an answer that no honest server gives.
+    fn authenticate(
         &mut self,
         socket: Descriptor,
         address: SocketAddr,
@@ -136,7 +137,7 @@ impl Client {
         }
     }
 
-    /// One connection by script; whether there was one.
+    /// Makes one connection by script. Returns whether there was one.
     fn script(&mut self, index: usize) -> bool {
         let number = self.random.number() >> 16;
         let Some(socket) = self.open(index, Kind::Script, number) else {
@@ -147,7 +148,7 @@ impl Client {
         true
     }
 
-    /// Round trips on a connection, so many or until the run ends.
+    /// Makes round trips on a connection, `most` of them or until the run ends.
     fn trips(&mut self, socket: Descriptor, worker: usize, most: u64) {
         let mut offset = 0;
         for _ in 0..most {
@@ -209,7 +210,7 @@ fn work(client: &mut Client, worker: usize) {
     if client.script(index) {
         client.board.beat(worker);
     } else {
-        // Most ports have no server most of the time.
+        // Most ports have no server for most of the time.
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -231,7 +232,8 @@ pub fn visit(options: &Options) {
     }
 }
 
-/// A connection is sent to whoever reads a local socket, lies there for a while, and goes on.
+/// Sends a connection to a process that reads a local socket. The connection stays in the message for a while, and then
+/// goes on.
 fn pass_on(client: &mut Client) {
     let index = client.random.below(LASTING);
     let Some(socket) = client.open(index, Kind::Echo, 0) else {
@@ -246,9 +248,11 @@ fn pass_on(client: &mut Client) {
     let start = Instant::now();
     let again = sys::recv_descriptor(far).expect("a descriptor comes");
     let time = start.elapsed();
-    // What lies in a message while its daemon is replaced is lost. An odd count: one is being replaced now.
+    // A connection that is in a message while its daemon is replaced is lost. An odd count means that a daemon is being
+    // replaced now.
     if ends.is_multiple_of(2) && client.board.counted(Counter::Ends) == ends {
-        // Through a pump it is a local socket, and works. One that nobody serves must not be waited for without a word.
+        // Through a pump the connection is a local socket, and works. A local socket that no pump serves must not be
+        // waited for without a message.
         let domain = sys::option_int(again, libc::SOL_SOCKET, libc::SO_DOMAIN);
         if domain == Ok(libc::AF_UNIX) {
             eprintln!("a connection came in a message as a local socket, after {time:?}");
@@ -262,7 +266,7 @@ fn pass_on(client: &mut Client) {
     }
 }
 
-/// What the daemon has counted of this program.
+/// Records the refusals that the daemon has counted for this program.
 fn note_refusals(board: &Board) {
     if let Some(socket) = std::env::var_os("NETCHANNEL_SOCKET")
         && let Ok(status) = daemon_status(Path::new(&socket))

@@ -1,39 +1,40 @@
-//! How the honest know each other: the first bytes of a connection are signed with a secret that only they have, and so is the
-//! answer. What is signed includes the address from which the client believes to connect.
+//! Authentication of honest programs. The first bytes of a connection are signed with a secret that only honest
+//! programs have, and so is the answer. The signature covers the address from which the client believes to connect.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Where the honest find the secret; the kernel shows a program's environment to its own user and root only.
+/// The variable with which honest programs get the secret. The kernel shows a program's environment to its own user and
+/// root only.
 pub const VARIABLE: &str = "TORTURE_SECRET";
-/// Bytes of a hello.
+/// The size of a hello in bytes.
 pub const HELLO: usize = 64;
-/// Bytes of the answer.
+/// The size of the answer in bytes.
 pub const ANSWER: usize = 24;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"HONEST01");
 
-/// What a connection is for.
+/// The use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What its script says.
+    /// The connection follows its script.
     Script,
-    /// Whatever comes is sent back, until the end.
+    /// The server sends back all bytes, until the end.
     Echo,
 }
 
-/// Who connects, and from where.
+/// The client's identity and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Not said twice.
+    /// Never used twice.
     pub nonce: u64,
-    /// Number of the script.
+    /// The number of the script.
     pub number: u64,
-    /// User of the client.
+    /// The user of the client.
     pub user: u32,
-    /// What the connection is for.
+    /// The use of the connection.
     pub kind: Kind,
-    /// What `getsockname` says to the client.
+    /// The result of `getsockname` at the client.
     pub address: SocketAddr,
 }
 
@@ -42,7 +43,7 @@ pub struct Hello {
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// The one that was inherited.
+    /// The secret that this process inherited.
     pub fn inherited() -> Self {
         Self(
             std::env::var(VARIABLE)
@@ -51,15 +52,15 @@ impl Secret {
         )
     }
 
-    fn sign(&self, who: u8, bytes: &[u8]) -> u64 {
+    fn sign(&self, signer: u8, bytes: &[u8]) -> u64 {
         let mut hasher = DefaultHasher::new();
-        for part in [&self.0[..], &[who], bytes, &self.0] {
+        for part in [&self.0[..], &[signer], bytes, &self.0] {
             hasher.write(part);
         }
         hasher.finish()
     }
 
-    /// The bytes of a hello.
+    /// Encodes a hello.
     pub fn hello(&self, hello: &Hello) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
         let mut at = 0;
@@ -79,7 +80,7 @@ impl Secret {
         bytes
     }
 
-    /// Reads a hello; `None` unless an honest client made it.
+    /// Decodes a hello. `None` unless an honest client made it.
     pub fn read(&self, bytes: &[u8; HELLO]) -> Option<Hello> {
         let word = |at: usize| {
             let eight = bytes[at..at + 8].try_into().expect("eight bytes");
@@ -121,7 +122,7 @@ fn plain(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// An address as both ends see it, whichever family their sockets are of.
+/// An address as both ends see it, whichever family their sockets have.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,4 +1,4 @@
-//! Files mapped as atomic words, for good.
+//! Files mapped as atomic words, without a lifetime.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
@@ -24,7 +24,7 @@ pub fn map(file: RawFd, bytes: usize, writable: bool) -> Option<&'static [Atomic
     Some(unsafe { std::slice::from_raw_parts(memory.cast(), bytes / 8) })
 }
 
-/// Lets a mapping go that nobody looks at any more.
+/// Removes a mapping that is no longer read.
 pub fn unmap(words: &'static [AtomicU64]) {
     // SAFETY: made by `map` with this length; the caller keeps no other reference.
     unsafe { libc::munmap(words.as_ptr().cast_mut().cast(), words.len() * 8) };

@@ -1,6 +1,7 @@
-//! Several users under root's daemon, one of them hostile. Two honest users' programs exchange bytes, of which every one is compared,
-//! and know each other by a secret. The hostile one has the source: it sends every request with every kind of descriptor, lies in
-//! every word it shares, takes what it can get and too much of it; sometimes it begins as root. Daemons are killed meanwhile.
+//! Several users under root's daemon, one of them hostile. Programs of two honest users exchange bytes, which are all
+//! compared, and authenticate each other with a secret. The hostile user knows the source: its programs send every
+//! request with every kind of descriptor, write untrue values into all shared words, and use as many resources as they
+//! can. Some start as root. Daemons are killed meanwhile.
 //!
 //! ```text
 //!   torture users (root, judge) --- board: ports, heartbeats, times --+------------------+
@@ -9,9 +10,9 @@
 //!     all on a host of their own; honest programs under `netchannel run`, hostile ones by system calls only
 //! ```
 //!
-//! It fails where the daemon ends or does not go back to what it used, an honest program ends or stands still, a byte is wrong, a
-//! connection is led to somebody else, or one shows an address that is not its own. Times are printed, and judged only where
-//! nothing gets on at all.
+//! The run fails if the daemon ends or does not return to its former usage, if an honest program ends or stands still,
+//! if a byte is wrong, if a connection reaches the wrong server, or if it shows an address that is not its own. Times
+//! are printed, and judged only if a program makes no progress at all.
 
 mod board;
 mod drive;
@@ -37,16 +38,17 @@ use usage::Usage;
 pub use drive::{run as drive, visit};
 pub use serve::run as serve;
 
-/// No worker stands still for so long, however many programs wait for a processor. The longest that one did is told.
+/// The longest time that a worker may make no progress, however many programs wait for a processor. The longest such
+/// time is printed.
 const STARVED: Duration = Duration::from_secs(60);
-/// Hostile programs at a time.
+/// Hostile programs that run at a time.
 const AT_ONCE: usize = 5;
-/// Honest programs that come and go, at a time.
+/// Short-lived honest programs that run at a time.
 const VISITS: usize = 3;
-/// How long the hostile user is there before it goes for a moment.
+/// How long hostile programs run before they pause.
 const ROUND: Duration = Duration::from_secs(120);
 
-/// How `netchannel run --require` ends where no daemon answers.
+/// The exit status of `netchannel run --require` where no daemon answers.
 const NOT_RUN: i32 = 125;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -55,7 +57,7 @@ extern "C" fn on_interrupt(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Runs until the time is over or something fails; the exit status.
+/// Runs until the time is over or a check fails. Returns the exit status.
 pub fn run(options: &Options) -> i32 {
     // SAFETY: no argument, cannot fail.
     if unsafe { libc::geteuid() } != 0 {
@@ -115,7 +117,7 @@ pub fn run(options: &Options) -> i32 {
     }
 }
 
-/// The one who watches.
+/// The process that watches a run.
 struct Judge {
     board: Board,
     place: Place,
@@ -144,7 +146,7 @@ impl Judge {
                 let arguments = [command, "--seed", &seed, "--index", &index];
                 let arguments = words(&arguments);
                 self.place
-                    .honest(user, &name, &arguments)
+                    .start_honest(user, &name, &arguments)
                     .map_err(started)?;
             }
         }
@@ -159,10 +161,10 @@ impl Judge {
         let mut round = 0;
         let end = self.start + whole;
         while Instant::now() < end && !INTERRUPTED.load(Ordering::Relaxed) {
-            // A short run has two rounds: the second with restarts.
+            // A short run has two rounds, the second with restarts.
             let length = ROUND.min(whole / 5 * 2).max(Duration::from_secs(2));
-            self.beside(Instant::now() + length, round % 2 == 1)?;
-            self.after(before, round % 2 == 1)?;
+            self.run_hostile(Instant::now() + length, round % 2 == 1)?;
+            self.check_return(before, round % 2 == 1)?;
             round += 1;
         }
         self.place.finish(&self.board)?;
@@ -174,8 +176,8 @@ impl Judge {
         self.place.daemon_process().map(Usage::of)
     }
 
-    /// The hostile user comes; where that is asked for, daemons end and others follow.
-    fn beside(&mut self, end: Instant, restarts: bool) -> Result<(), String> {
+    /// Runs hostile programs. With `restarts`, daemons end and others follow.
+    fn run_hostile(&mut self, end: Instant, restarts: bool) -> Result<(), String> {
         self.board.enter(Stage::Beside);
         let span = end.saturating_duration_since(Instant::now());
         // Every 20 to 60 seconds, and once in a short round.
@@ -190,7 +192,7 @@ impl Judge {
                 self.place.end_daemon(killed)?;
                 std::thread::sleep(Duration::from_millis(self.random.below(300) as u64));
                 self.place.start_daemon()?;
-                // Who counted while it ended sees that it has.
+                // A program that counted meanwhile sees that the daemon has ended.
                 self.board.count(Counter::Ends, 1);
             }
         }
@@ -198,8 +200,8 @@ impl Judge {
         Ok(())
     }
 
-    /// The hostile user has gone: everything goes back.
-    fn after(&mut self, before: Option<Usage>, restarted: bool) -> Result<(), String> {
+    /// The hostile programs have ended: the daemon's usage must return to its former values.
+    fn check_return(&mut self, before: Option<Usage>, restarted: bool) -> Result<(), String> {
         self.board.enter(Stage::After);
         self.watch(Instant::now() + Duration::from_secs(1), None)?;
         let (Some(before), Some(process)) = (before, self.place.daemon_process()) else {
@@ -207,11 +209,11 @@ impl Judge {
         };
         let now = usage::await_return(process, &before)?;
         println!("after: the daemon uses {}", now.line());
-        self.look()?;
+        self.check()?;
         let running = usage::refusals(&self.place.socket())?;
         let refused = running.count() + self.board.counted(Counter::Refused);
         let more = refused.saturating_sub(std::mem::replace(&mut self.refused, refused));
-        // After a restart programs ask for much at once, and some of it may be refused for a moment.
+        // After a restart programs ask for much at once, and the daemon may refuse some of it for a moment.
         if more > 0 && !restarted {
             return Err(format!(
                 "{more} sockets of honest programs were sent to kernel TCP by bounds that others had used up\n{}\n{}\n{}",
@@ -223,25 +225,25 @@ impl Judge {
         Ok(())
     }
 
-    /// Looks on until a time; with hostile programs, or without.
+    /// Watches until a time, with hostile programs or without.
     fn watch(&mut self, end: Instant, hostile: Option<()>) -> Result<(), String> {
         while Instant::now() < end && !INTERRUPTED.load(Ordering::Relaxed) {
             if hostile.is_some() {
-                self.play()?;
+                self.start_hostile()?;
             }
-            self.look()?;
+            self.check()?;
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
     }
 
-    /// Whether all is well now.
-    fn look(&mut self) -> Result<(), String> {
+    /// Checks that no failure has occurred.
+    fn check(&mut self) -> Result<(), String> {
         if let Some(status) = self.place.daemon_ended() {
             let log = self.place.log("daemon");
             return Err(format!("the daemon ended: {status}\n{log}"));
         }
-        if let Some(text) = self.place.fallen() {
+        if let Some(text) = self.place.report_ended() {
             return Err(text);
         }
         let (worker, time) = self.board.slowest();
@@ -255,18 +257,19 @@ impl Judge {
                 self.place.whereabouts(shown)
             ));
         }
-        self.visit()
+        self.start_visits()
     }
 
-    /// Sees to it that programs of honest users come, and go, all the time.
-    fn visit(&mut self) -> Result<(), String> {
+    /// Starts short-lived programs of honest users all the time.
+    fn start_visits(&mut self) -> Result<(), String> {
         let mut waiting = Vec::new();
         for (mut program, since) in std::mem::take(&mut self.visiting) {
             match program.ended() {
                 Some(status) if status.success() => {}
-                // It asked a daemon that ended just then, and was told to insist on one.
+                // The program asked a daemon that ended just then, and its options require a daemon.
                 Some(_) if self.last_end.is_some_and(|end| end > since) => {}
-                // `netchannel run` waits for 5 seconds, which is little where dozens of programs wait for two processors.
+                // `netchannel run` waits for 5 seconds, which is short where dozens of programs wait for two
+                // processors.
                 Some(status) if status.code() == Some(NOT_RUN) => self.not_run += 1,
                 Some(status) => {
                     let log = self.place.log("visit");
@@ -293,7 +296,7 @@ impl Judge {
             let user = HONEST[self.random.below(HONEST.len())];
             let seed = self.options.seed.to_string();
             let arguments = words(&["users-visit", "--seed", &seed]);
-            let program = self.place.honest_once(user, "visit", &arguments);
+            let program = self.place.start_honest_once(user, "visit", &arguments);
             let program = program.map_err(|error| error.to_string())?;
             self.visiting.push((program, Instant::now()));
             self.visits += 1;
@@ -302,7 +305,7 @@ impl Judge {
     }
 
     /// Starts hostile programs in the place of those that have ended.
-    fn play(&mut self) -> Result<(), String> {
+    fn start_hostile(&mut self) -> Result<(), String> {
         self.hostile.retain_mut(|program| program.ended().is_none());
         while self.hostile.len() < AT_ONCE {
             let parts: Vec<&str> = hostile::PARTS
@@ -313,7 +316,7 @@ impl Judge {
             if parts.is_empty() {
                 return Err(format!("no part is named {}", self.options.only));
             }
-            // Each in its turn, then at random.
+            // Each part in turn, then at random.
             let turn = self.next_part % parts.len();
             let drawn = self.random.below(parts.len());
             let part = parts[if self.next_part < parts.len() {
@@ -335,7 +338,7 @@ impl Judge {
         Ok(())
     }
 
-    /// What was seen, in lines.
+    /// Prints the observations.
     fn report(&self) {
         let counted = |counter| self.board.counted(counter);
         println!(

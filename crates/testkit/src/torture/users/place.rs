@@ -1,4 +1,4 @@
-//! Where a run happens: a host of its own, root's daemon on it, and programs of several users.
+//! The host of a run: root's daemon on it, and programs of several users.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,20 +15,20 @@ use netchannel_testkit::two_hosts::{TwoHosts, Which};
 use super::board::{self, Board};
 use super::hello;
 use super::hostile::{BECOMES_VARIABLE, SOCKET_VARIABLE};
-use crate::between::this;
+use crate::between::this_program;
 
 /// A user of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User(pub libc::uid_t);
 
-/// The honest.
+/// The honest users.
 pub const HONEST: [User; 2] = [User(61001), User(61003)];
-/// The other.
+/// The hostile user.
 pub const HOSTILE: User = User(61002);
 
-/// A host, and everything that runs on it for one run. It ends with this value.
+/// A host, and all processes that run on it for one run. Dropping the value ends them.
 pub struct Place {
-    // First: it ends before the host does.
+    // First, so that the daemon ends before the host does.
     daemon: Option<Daemon>,
     programs: Vec<Program>,
     board: RawFd,
@@ -38,20 +38,20 @@ pub struct Place {
     hosts: TwoHosts,
 }
 
-/// A program that was started.
+/// A running program.
 pub struct Program {
-    /// What it is called in messages, and its log.
+    /// The name in messages, which is also the name of its log.
     pub name: String,
     child: Child,
 }
 
 impl Program {
-    /// How it ended, if it has.
+    /// The exit status, if the program has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Where its threads are, for who wonders why it stands still.
+    /// The states of its threads and the targets of its descriptors, to find out why a program stands still.
     pub fn whereabouts(&self) -> String {
         let mut text = self.threads();
         let process = PathBuf::from(format!("/proc/{}", self.child.id()));
@@ -65,7 +65,7 @@ impl Program {
         text
     }
 
-    /// What each of its threads does: one that runs, or waits for a processor, is at `R`.
+    /// The state of each thread. A thread that runs, or waits for a processor, is at `R`.
     pub fn threads(&self) -> String {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let mut text = String::new();
@@ -85,7 +85,7 @@ impl Program {
         text
     }
 
-    /// Its number.
+    /// The process id.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
@@ -111,7 +111,7 @@ impl Drop for Daemon {
 }
 
 impl Place {
-    /// Makes it.
+    /// Makes the host.
     pub fn make(
         hosts: TwoHosts,
         netchannel: Option<PathBuf>,
@@ -121,7 +121,7 @@ impl Place {
         let folder = tempfile::Builder::new()
             .prefix("torture-users-")
             .tempdir_in("/tmp")?;
-        // Other users' programs find the daemon's socket in it.
+        // Programs of other users find the daemon's socket in the folder.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let time = Instant::now();
         let mut random = Random::new(seed ^ u64::from(std::process::id()) << 32);
@@ -137,12 +137,12 @@ impl Place {
         })
     }
 
-    /// Where the daemon serves.
+    /// The path at which the daemon serves.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("daemon.sock")
     }
 
-    /// Starts the daemon, or the next one, and waits until it serves.
+    /// Starts the first daemon or its successor, and waits until it serves.
     pub fn start_daemon(&mut self) -> Result<(), String> {
         let Some(netchannel) = &self.netchannel else {
             return Ok(());
@@ -177,7 +177,7 @@ impl Place {
         }
     }
 
-    /// Ends the daemon: killed, or asked to.
+    /// Ends the daemon with SIGKILL, or with a request to end.
     pub fn end_daemon(&mut self, killed: bool) -> Result<(), String> {
         let Some(mut daemon) = self.daemon.take() else {
             return Ok(());
@@ -202,41 +202,47 @@ impl Place {
         }
     }
 
-    /// How the daemon ended, which it should not have.
+    /// The exit status of a daemon that ended unexpectedly.
     pub fn daemon_ended(&mut self) -> Option<ExitStatus> {
         self.daemon.as_mut()?.child.try_wait().ok().flatten()
     }
 
-    /// The daemon's process.
+    /// The daemon's process id.
     pub fn daemon_process(&self) -> Option<u32> {
         self.daemon.as_ref().map(|daemon| daemon.child.id())
     }
 
-    /// Starts one of this program's commands as an honest user, under the library where that is tested. It is watched until the end.
-    pub fn honest(&mut self, user: User, name: &str, words: &[String]) -> io::Result<()> {
-        let program = self.honest_once(user, name, words)?;
+    /// Starts one of this program's commands as an honest user, under the library where that is under test. The program
+    /// is watched until the end.
+    pub fn start_honest(&mut self, user: User, name: &str, words: &[String]) -> io::Result<()> {
+        let program = self.start_honest_once(user, name, words)?;
         self.programs.push(program);
         Ok(())
     }
 
-    /// The same, for a program that ends by itself.
-    pub fn honest_once(&self, user: User, name: &str, words: &[String]) -> io::Result<Program> {
+    /// As [`Self::start_honest`], for a program that ends by itself.
+    pub fn start_honest_once(
+        &self,
+        user: User,
+        name: &str,
+        words: &[String],
+    ) -> io::Result<Program> {
         let mut command = match &self.netchannel {
             Some(netchannel) => {
                 let mut command = Command::new(netchannel);
                 command.args(["run", "--require", "--no-daemon", "--socket"]);
-                command.arg(self.socket()).arg("--").arg(this());
+                command.arg(self.socket()).arg("--").arg(this_program());
                 command
             }
-            None => Command::new(this()),
+            None => Command::new(this_program()),
         };
         command.args(words).env(hello::VARIABLE, &self.secret);
         self.start(command, user, name)
     }
 
-    /// Starts a hostile program, as its user or as root that becomes it.
+    /// Starts a hostile program, as the hostile user or as root that switches to this user.
     pub fn hostile(&self, name: &str, as_root: bool, words: &[String]) -> io::Result<Program> {
-        let mut command = Command::new(this());
+        let mut command = Command::new(this_program());
         command.args(words).env(SOCKET_VARIABLE, self.socket());
         command.env(BECOMES_VARIABLE, HOSTILE.0.to_string());
         self.start(command, if as_root { User(0) } else { HOSTILE }, name)
@@ -278,7 +284,7 @@ impl Place {
         command.stderr(log).process_group(0).spawn()
     }
 
-    /// The end of what a program has said.
+    /// The end of a program's log.
     pub fn log(&self, name: &str) -> String {
         let text = fs::read(self.folder.path().join(format!("{name}.log"))).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -286,24 +292,24 @@ impl Place {
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
-    /// Those that are watched and have ended, with what they said.
-    pub fn fallen(&mut self) -> Option<String> {
+    /// The watched programs that have ended, with their logs.
+    pub fn report_ended(&mut self) -> Option<String> {
         self.programs.iter_mut().find_map(Program::ended)?;
-        // Who fell first takes others with it: all that is known helps.
+        // The first failure causes others, so all that is known helps.
         std::thread::sleep(Duration::from_millis(300));
-        let mut fallen = Vec::new();
+        let mut ended = Vec::new();
         for program in &mut self.programs {
             if let Some(status) = program.ended() {
-                fallen.push((program.name.clone(), status));
+                ended.push((program.name.clone(), status));
             }
         }
-        let lines = fallen
+        let lines = ended
             .iter()
             .map(|(name, status)| format!("{name}: {status}\n{}", self.log(name)));
         Some(lines.collect::<Vec<_>>().join("\n"))
     }
 
-    /// What the programs that are watched do, their sockets as `shown`, and those of the kernel.
+    /// The state of the watched programs, their sockets as `shown`, and the kernel's sockets.
     pub fn whereabouts(&self, shown: impl Fn(u32) -> String) -> String {
         let mut text = String::new();
         for program in &self.programs {
@@ -319,7 +325,7 @@ impl Place {
         text
     }
 
-    /// Waits until all that are watched have ended in good order.
+    /// Waits until all watched programs have ended in good order.
     pub fn finish(&mut self, board: &Board) -> Result<(), String> {
         board.enter(board::Stage::Ending);
         let end = Instant::now() + Duration::from_secs(20);
@@ -341,7 +347,7 @@ impl Place {
         Ok(())
     }
 
-    /// A line of the daemon's log that says that something broke.
+    /// A line of the daemon's log that reports an internal failure.
     pub fn broken(&self) -> Option<String> {
         let text = fs::read(self.folder.path().join("daemon.log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -353,7 +359,7 @@ impl Place {
     }
 }
 
-/// The words of a command of this program.
+/// The arguments of a command of this program.
 pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }

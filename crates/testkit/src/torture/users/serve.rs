@@ -1,4 +1,5 @@
-//! An honest user's servers: one listener for the whole run, and others that come and go on ports which everybody may have.
+//! An honest user's servers: one listener for the whole run, and others that come and go on ports that any user may
+//! take.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -15,14 +16,14 @@ use super::hello::{HELLO, Kind, Secret, canonical};
 use crate::script::{Role, Script};
 use crate::{Options, blocking};
 
-/// Connections that are served at a time; more wait to be accepted.
+/// Connections that are served at a time. More connections wait in the backlog.
 const MOST: usize = 1500;
-/// Listeners beside the lasting one.
+/// Short-lived listeners beside the lasting one.
 const PASSING: usize = 2;
-/// How long a client has to say who it is.
+/// How long a client has to send its hello.
 const HELLO_SECONDS: i64 = 10;
 
-/// How an honest server listens; the client reads it on the board.
+/// How an honest server listens. The client reads this from the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// 127.0.0.1
@@ -48,7 +49,7 @@ impl Shape {
     }
 }
 
-/// What all connections of a server know.
+/// State that all connections of a server share.
 struct Server {
     board: Board,
     secret: Secret,
@@ -76,7 +77,7 @@ pub fn run(options: &Options) {
         threads.push(thread::spawn(move || {
             let mut random = Random::new(seed);
             while !server.board.is_ending() {
-                pass(&server, &mut random);
+                run_listener(&server, &mut random);
             }
         }));
     }
@@ -95,7 +96,7 @@ pub fn run(options: &Options) {
     }
 }
 
-/// The word of a port: never the same for two listeners.
+/// The board's word of a port. Two listeners never have the same word.
 fn state(generation: u32, shape: Shape, random: &mut Random) -> u64 {
     let place = SHAPES.iter().position(|one| *one == shape).unwrap_or(0);
     let generation = u64::from(generation) | random.number() << 8 & 0xffff_ff00;
@@ -106,7 +107,7 @@ fn port(index: usize) -> u16 {
     FIRST_PORT + u16::try_from(index).expect("few ports")
 }
 
-/// Listens at one of the ports, unless somebody has it.
+/// Listens at one of the ports, unless another socket has it.
 fn listen(index: usize, shape: Shape) -> Option<Descriptor> {
     let address = shape.address(port(index));
     let family = if address.is_ipv4() {
@@ -128,8 +129,8 @@ fn listen(index: usize, shape: Shape) -> Option<Descriptor> {
     Some(socket)
 }
 
-/// A listener for a while.
-fn pass(server: &Arc<Server>, random: &mut Random) {
+/// Runs a listener for a while.
+fn run_listener(server: &Arc<Server>, random: &mut Random) {
     let index = random.between(LASTING, PORTS - 1);
     let shape = SHAPES[random.below(SHAPES.len())];
     if server.board.port(index) != 0 {
@@ -148,7 +149,7 @@ fn pass(server: &Arc<Server>, random: &mut Random) {
             }
         }
         server.board.leave_port(index);
-        // Whoever read the board before connects within this time, or is content with a refusal.
+        // A client that has read the board before connects within this time, or accepts a refusal.
         thread::sleep(Duration::from_millis(100));
         done.store(true, Ordering::Relaxed);
         accepting.join().expect("a panic ends the process");
@@ -157,7 +158,7 @@ fn pass(server: &Arc<Server>, random: &mut Random) {
     }
 }
 
-/// Accepts until it is told to stop, and closes the listener.
+/// Accepts until the server is stopped, and closes the listener.
 fn accept_on(
     server: &Arc<Server>,
     listening: Descriptor,
@@ -176,7 +177,7 @@ fn accept_on(
             server.serving.fetch_add(1, Ordering::Relaxed);
             let server = Arc::clone(&server);
             thread::spawn(move || {
-                meet(&server, socket);
+                serve_connection(&server, socket);
                 server.serving.fetch_sub(1, Ordering::Relaxed);
             });
         }
@@ -194,8 +195,8 @@ pub fn set_patience(socket: Descriptor, seconds: i64) {
     }
 }
 
-/// One connection: whoever it is from.
-fn meet(server: &Server, socket: Descriptor) {
+/// Serves one connection of any client.
+fn serve_connection(server: &Server, socket: Descriptor) {
     let board = server.board;
     let peer = sys::getpeername(socket).map(canonical).ok();
     set_patience(socket, HELLO_SECONDS);
@@ -219,7 +220,7 @@ fn meet(server: &Server, socket: Descriptor) {
         .lock()
         .map(|mut nonces| nonces.insert(hello.nonce));
     assert_eq!(fresh.ok(), Some(true), "{hello:?} came twice: a phantom");
-    // Whoever goes away before the answer has a reason of its own, which it knows.
+    // A client that leaves before the answer has its own reason, which it reports itself.
     let answer = server.secret.answer(hello.nonce);
     if sys::send(socket, &answer, libc::MSG_NOSIGNAL) != Ok(answer.len()) {
         let _ = sys::close(socket);
@@ -235,8 +236,9 @@ fn meet(server: &Server, socket: Descriptor) {
     }
 }
 
-/// A connection that no honest program made may show an address of this host only, and a port that is its user's.
-fn judge_intruder(board: &Board, peer: Option<SocketAddr>, said: sys::Outcome<usize>) {
+/// Checks a connection that no honest program made: it may show an address of this host only, and a port of the hostile
+/// user.
+fn judge_intruder(board: &Board, peer: Option<SocketAddr>, answer: sys::Outcome<usize>) {
     board.count(Counter::Intruders, 1);
     let Some(peer) = peer else { return };
     let own = match peer.ip() {
@@ -245,7 +247,7 @@ fn judge_intruder(board: &Board, peer: Option<SocketAddr>, said: sys::Outcome<us
     };
     assert!(
         own && board.is_granted(peer.port()),
-        "a connection of the hostile user, which said {said:?}, claims to come from {peer}, which is not its own"
+        "a connection of the hostile user, which said {answer:?}, claims to come from {peer}, which is not its own"
     );
 }
 

@@ -1,4 +1,4 @@
-//! What the daemon uses, and whether it goes back when the hostile user has gone.
+//! The daemon's resource usage, and whether it returns to its former value when the hostile programs have ended.
 
 use std::fs;
 use std::path::Path;
@@ -11,28 +11,28 @@ use netchannel_testkit::daemon::daemon_status;
 
 use super::place::HONEST;
 
-/// What the daemon may keep of what the hostile user made it use.
+/// Memory in bytes that the daemon may keep of what hostile programs made it use.
 const MORE_MEMORY: u64 = 64 << 20;
-/// Percent of a processor that it may use more than before.
+/// Percent of a processor that the daemon may use more than before.
 const MORE_PROCESSOR: u64 = 30;
-/// How long going back may take.
+/// How long the return may take.
 const LATEST: Duration = Duration::from_secs(25);
 
-/// At one time.
+/// The usage at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of memory that are the process's own.
+    /// Bytes of private memory.
     pub memory: u64,
-    /// Descriptors.
+    /// The number of open descriptors.
     pub descriptors: u64,
-    /// Threads.
+    /// The number of threads.
     pub threads: u64,
     /// Percent of a processor, over the last second.
     pub processor: u64,
 }
 
 impl Usage {
-    /// Looks at a process for a second.
+    /// Measures a process for a second.
     pub fn of(process: u32) -> Self {
         let start = Instant::now();
         let before = ticks(process);
@@ -55,7 +55,7 @@ impl Usage {
         }
     }
 
-    /// What of this is too much, compared with before.
+    /// The values that are too high, compared with before.
     fn excess(&self, before: &Self) -> Option<String> {
         let memory = self.memory > before.memory + MORE_MEMORY;
         let descriptors = self.descriptors > before.descriptors * 2 + 64;
@@ -74,7 +74,7 @@ impl Usage {
         (!kinds.is_empty()).then(|| kinds.join(", "))
     }
 
-    /// In one line.
+    /// The usage as one line.
     pub fn line(&self) -> String {
         format!(
             "{:.1} MB, {} descriptors, {} threads, {} % of a processor",
@@ -88,7 +88,7 @@ impl Usage {
 
 fn ticks(process: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // What follows the name, which is in parentheses and may hold anything.
+    // The fields after the name, which is in parentheses and may hold any characters.
     let rest = text.rsplit(')').next().unwrap_or_default();
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let of = |at: usize| {
@@ -100,7 +100,7 @@ fn ticks(process: u32) -> u64 {
     of(11) + of(12)
 }
 
-/// Waits until the daemon uses about what it used before.
+/// Waits until the daemon's usage is about the same as before.
 pub fn await_return(process: u32, before: &Usage) -> Result<Usage, String> {
     let start = Instant::now();
     loop {
@@ -118,7 +118,7 @@ pub fn await_return(process: u32, before: &Usage) -> Result<Usage, String> {
     }
 }
 
-/// Sockets that bounds sent to kernel TCP, by program and reason.
+/// Sockets that limits of the daemon moved to kernel TCP, by program and reason.
 pub struct Refused(Vec<(u32, String, u64)>);
 
 impl Refused {
@@ -127,12 +127,12 @@ impl Refused {
         self.0.is_empty()
     }
 
-    /// How many.
+    /// The number of refused sockets.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(.., count)| count).sum()
     }
 
-    /// For whoever looks for the cause.
+    /// Text for an engineer who looks for the cause.
     pub fn shown(&self) -> String {
         let line = |(process, reason, count): &(u32, String, u64)| {
             format!("process {process} was refused {count} times: {reason}")
@@ -141,14 +141,14 @@ impl Refused {
     }
 }
 
-/// Sockets of honest programs that still run, which were refused what everybody may have.
+/// Sockets of running honest programs that were refused resources within the common limits.
 pub fn refusals(socket: &Path) -> Result<Refused, String> {
     let status = daemon_status(socket)?;
     let honest = |program: &Program| HONEST.iter().any(|user| user.0 == program.user);
     Ok(refused(&status, honest))
 }
 
-/// The same of some programs.
+/// As [`refusals`], for selected programs.
 pub fn refused(status: &Status, which: impl Fn(&Program) -> bool) -> Refused {
     let bounds = ["quota", "no-port", "no-entry"];
     let mut found = Vec::new();

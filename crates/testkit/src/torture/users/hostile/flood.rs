@@ -1,4 +1,4 @@
-//! More of everything than anybody needs.
+//! Excessive use of every resource.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use super::hostile_program::HostileProgram;
 use super::packet::{self, Attach, dial};
 use super::{Stage, control_socket};
 
-/// States of connections that nobody will fetch.
+/// Leaves states of connections that no process fetches.
 pub fn deposits(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let Some(mut attached) = stage.attach() else {
@@ -41,15 +41,15 @@ pub fn deposits(stage: &Stage, random: &mut Random) {
                 count % 64,
             ];
             stage.board.count(Counter::Requests, 1);
-            let told = attached.attach.ask(Operation::Deposit, &words, &[file]);
-            if told.is_none() || !stage.goes_on() {
+            let answer = attached.attach.ask(Operation::Deposit, &words, &[file]);
+            if answer.is_none() || !stage.goes_on() {
                 break;
             }
         }
     }
 }
 
-/// All ports there are.
+/// Takes all ports.
 pub fn ports(stage: &Stage, random: &mut Random) {
     let mut programs: Vec<HostileProgram> = Vec::new();
     while stage.goes_on() {
@@ -64,7 +64,7 @@ pub fn ports(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// Programs, thousands of them.
+/// Attaches thousands of programs.
 pub fn programs(stage: &Stage, random: &mut Random) {
     let mut programs: Vec<(Attach, Option<packet::Answer>)> = Vec::new();
     while stage.goes_on() {
@@ -87,7 +87,7 @@ pub fn programs(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// Connections that say nothing, or half of something.
+/// Makes connections that send nothing, or half of a message.
 pub fn half_open(stage: &Stage, random: &mut Random) {
     let control = control_socket(&stage.socket);
     let mut attaching: Vec<OwnedFd> = Vec::new();
@@ -110,7 +110,7 @@ pub fn half_open(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// Regions that say to be full and are empty, and somebody who has all of it shown.
+/// Attaches regions that claim to be full and are empty, and queries all of their content.
 pub fn holes(stage: &Stage, random: &mut Random) {
     let control = control_socket(&stage.socket);
     while stage.goes_on() {
@@ -132,11 +132,11 @@ pub fn holes(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// All entries of a region are said to be in use.
+/// Marks all entries of a region as used.
 fn claim_everything(attached: &HostileProgram) {
     let entries = 65_536;
     if let Some(words) = memory::map(attached.memory.as_raw_fd(), 4096, true) {
-        // Entries in the lower half, what was ever used in the upper.
+        // The lower half counts entries, the upper half the entries that were ever used.
         words[2].store(entries | entries << 32, Ordering::Relaxed);
         words[7].store(u64::MAX, Ordering::Relaxed);
         memory::unmap(words);
@@ -144,7 +144,7 @@ fn claim_everything(attached: &HostileProgram) {
     }
 }
 
-/// Has something shown, reads a part of it or all, slowly or at once.
+/// Sends a query and reads part of the answer or all of it, slowly or at once.
 fn read_answer(control: &std::path::Path, question: &str, random: &mut Random) {
     let Ok(mut stream) = UnixStream::connect(control) else {
         return thread::sleep(Duration::from_millis(5));
@@ -160,7 +160,7 @@ fn read_answer(control: &std::path::Path, question: &str, random: &mut Random) {
     }
 }
 
-/// Listeners, more than fit.
+/// Announces more listeners than fit.
 pub fn listeners(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let Some(mut attached) = stage.attach() else {
@@ -175,7 +175,7 @@ pub fn listeners(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// Requests whose answers are not read, with as many descriptors as can be sent.
+/// Sends requests without reading the answers, with as many descriptors as can be sent.
 pub fn unread(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let Some(mut attached) = stage.attach() else {
@@ -192,7 +192,10 @@ pub fn unread(stage: &Stage, random: &mut Random) {
                 .map_or(1, |(number, _)| u64::from(number));
             let beside = if random.once_in(50) { &many[..] } else { &[] };
             stage.board.count(Counter::Requests, 1);
-            if !attached.attach.tell(operation as u32, words, beside) {
+            if !attached
+                .attach
+                .send_request(operation as u32, words, beside)
+            {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! What a hostile program has been given by the daemon, and the words that it makes of it.
+//! The state that a hostile program got from the daemon, and random request words derived from it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -17,28 +17,28 @@ use super::kinds;
 use super::link::Link;
 use super::packet::Attach;
 
-/// Option that tells a socket's cookie.
+/// The option that returns a socket's cookie.
 const SO_COOKIE: libc::c_int = 57;
 
-/// A program of the hostile user that is attached.
+/// An attached program of the hostile user.
 pub struct HostileProgram {
-    /// What all processes of the run know.
+    /// The state that all processes of the run share.
     pub board: Board,
     /// Its attach socket.
     pub attach: Attach,
-    /// Number of its region.
+    /// The number of its region.
     pub region: u64,
     /// The region's memory.
     pub memory: OwnedFd,
     directory_file: OwnedFd,
     directory: &'static [AtomicU64],
-    /// Listeners it holds: the number and the accept channel.
+    /// Its listeners: the number and the accept channel.
     pub listeners: Vec<(u64, OwnedFd)>,
-    /// Links it has an end of.
+    /// Links of which it has an end.
     pub links: Vec<Link>,
-    /// Ports it was given.
+    /// Ports that the daemon assigned.
     pub ports: Vec<u16>,
-    /// A cookie the kernel gave to one of its own sockets.
+    /// A cookie that the kernel assigned to one of its own sockets.
     pub cookie: u64,
 }
 
@@ -87,7 +87,7 @@ impl HostileProgram {
         found.collect()
     }
 
-    /// A listener of the honest, if one is listed.
+    /// A random listener of an honest program, if one is listed.
     pub fn honest(&self, random: &mut Random) -> Option<(u32, Address)> {
         let last = FIRST_PORT + u16::try_from(PORTS).unwrap_or(0);
         let mut listed = self.listed();
@@ -101,7 +101,7 @@ impl HostileProgram {
         (!listed.is_empty()).then(|| listed[random.below(listed.len())])
     }
 
-    /// Listens for the kernel, announces it, and closes the kernel's socket behind the daemon's back.
+    /// Makes a kernel listener, announces it, and closes the kernel's socket without telling the daemon.
     pub fn squat(&mut self, random: &mut Random) -> bool {
         let index = random.between(LASTING, PORTS - 1);
         let port = FIRST_PORT + u16::try_from(index).unwrap_or(0);
@@ -124,13 +124,13 @@ impl HostileProgram {
         };
         let made = self.announce(address, cookie, &shown, random);
         if random.once_in(8) {
-            // Now and then it goes on listening, as anybody may.
+            // Now and then the listener stays open, as any program may do.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         made
     }
 
-    /// Says that something listens.
+    /// Announces a listener.
     pub fn announce(
         &mut self,
         address: Address,
@@ -157,7 +157,7 @@ impl HostileProgram {
         true
     }
 
-    /// Takes links that were offered, and what comes over them.
+    /// Takes offered links, and the connections that arrive on them.
     pub fn serve(&mut self, random: &mut Random) {
         for (_, channel) in &self.listeners {
             while let Some((offer, descriptors)) = super::packet::receive(channel.as_raw_fd(), 0) {
@@ -170,7 +170,7 @@ impl HostileProgram {
         }
     }
 
-    /// Asks for a link to a listener of the honest.
+    /// Asks for a link to a listener of an honest program.
     pub fn connect(&mut self, random: &mut Random) -> Option<(u32, Address)> {
         let (listener, address) = self.honest(random)?;
         let to = if address.is_wildcard() {
@@ -186,10 +186,10 @@ impl HostileProgram {
         Some((listener, to))
     }
 
-    /// Asks for ports, which then are its own to show.
+    /// Asks for ports, which the program may then show as its own.
     pub fn reserve(&mut self, count: u64) -> bool {
         self.board.count(Counter::Requests, 1);
-        // An answer that nobody waits for any more would grant all the same, and those who judge would not know.
+        // A late answer would still grant the ports, and the judge would not know of them.
         let asked = self
             .attach
             .ask_within(60_000, Operation::Ports, &[count], &[]);
@@ -205,7 +205,7 @@ impl HostileProgram {
         given > 0
     }
 
-    /// An address as which a connection may claim to come.
+    /// An address from which a connection may claim to come.
     pub fn address(&self, random: &mut Random) -> Address {
         let honest = FIRST_PORT + u16::try_from(random.below(PORTS)).unwrap_or(0);
         let own = self.ports.get(random.below(self.ports.len().max(1)));
@@ -222,7 +222,7 @@ impl HostileProgram {
         }
     }
 
-    /// A word that the daemon might take for something.
+    /// A word that the daemon might accept.
     pub fn word(&self, random: &mut Random) -> u64 {
         let near = [0, 0, 0, 1, u64::MAX][random.below(5)];
         let base = match random.below(12) {
@@ -248,7 +248,8 @@ impl HostileProgram {
         base.wrapping_add(near)
     }
 
-    /// A descriptor: its own, or one of any kind, which is pushed to `made` to live as long as the message.
+    /// A descriptor: one of its own, or a new one of any kind, which is pushed to `made` so that it lives as long as
+    /// the message.
     pub fn descriptor(&self, random: &mut Random, made: &mut Vec<OwnedFd>) -> RawFd {
         let links = &self.links;
         let link = links.get(random.below(links.len().max(1)));
@@ -274,7 +275,7 @@ impl HostileProgram {
     }
 }
 
-/// The kernel's name of a socket.
+/// The kernel's cookie of a socket.
 pub fn cookie_of(socket: RawFd) -> Option<u64> {
     sys::option(socket, libc::SOL_SOCKET, SO_COOKIE).ok()
 }

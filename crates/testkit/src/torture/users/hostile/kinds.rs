@@ -8,7 +8,7 @@ use netchannel_testkit::support::Random;
 
 use super::packet::{owned, pair};
 
-/// Sizes that mean something to the daemon, and some that do not.
+/// Sizes that the daemon knows, and others.
 pub fn sizes() -> [usize; 6] {
     let layout = Layout {
         slots: netchannel_abi::link::MOST_SLOTS,
@@ -42,7 +42,7 @@ pub fn memory(flags: libc::c_uint, size: usize, seals: libc::c_int) -> Option<Ow
 /// Seals against shrinking, growing and more seals, as regions have them.
 pub const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// A file without a name, in a folder.
+/// An unnamed file in a folder.
 fn unnamed(folder: &std::ffi::CStr, size: usize) -> Option<OwnedFd> {
     let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: the name is terminated.
@@ -65,7 +65,7 @@ fn listening() -> Option<OwnedFd> {
     Some(socket)
 }
 
-/// A descriptor of some kind. `None` where the system has not that kind.
+/// A descriptor of a random kind. `None` if the system does not have that kind.
 pub fn any(random: &mut Random) -> Option<OwnedFd> {
     let sizes = sizes();
     let size = sizes[random.below(sizes.len())];

@@ -1,4 +1,5 @@
-//! One end of a link by hand: connections are announced and taken as the library does, only that nothing need be true.
+//! One end of a link without the library. Connections are announced and taken as the library does it, but with content
+//! that need not be true.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -13,14 +14,14 @@ use netchannel_testkit::support::Random;
 use super::super::memory;
 use super::packet::send;
 
-/// Words of a slot's client side, server side and names.
+/// Offsets in words of a slot's client side, server side and names.
 const CLIENT: usize = 0;
 const SERVER: usize = 16;
 const META: usize = 32;
 
-/// One end.
+/// One end of a link.
 pub struct Link {
-    /// The daemon's number for it.
+    /// The daemon's number of the link.
     pub number: u64,
     /// Its memory, its channel, its anchors.
     pub descriptors: Vec<OwnedFd>,
@@ -37,7 +38,7 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// What an answer to Connect, or an Offer, brought.
+    /// The link in an answer to Connect, or in an Offer.
     pub fn of(message: &Message, offered: bool, descriptors: Vec<OwnedFd>) -> Option<Self> {
         let at = if offered { 2 } else { 1 };
         let layout = Layout {
@@ -47,7 +48,7 @@ impl Link {
         if !layout.is_valid() || layout.slots > MOST_SLOTS {
             return None;
         }
-        // The rings of the first slots are as far as anybody looks here.
+        // Uses the rings of the first slots only.
         let bytes = usize::try_from(
             layout
                 .small_ring(Role::Client, 64.min(layout.slots - 1))
@@ -78,8 +79,8 @@ impl Link {
         self.layout.slot(slot) + word * 8
     }
 
-    /// A ring's bytes and the words of a side that say so.
-    fn speak(&self, slot: usize, role: Role, generation: u32, bytes: &[u8], flags: u32) {
+    /// Writes bytes into a ring, and the words of a side that announce them.
+    fn write_ring(&self, slot: usize, role: Role, generation: u32, bytes: &[u8], flags: u32) {
         let ring = self.layout.small_ring(role, slot);
         let side = if role == Role::Client { CLIENT } else { SERVER };
         let start = usize::try_from(ring.offset).unwrap_or(0);
@@ -97,7 +98,7 @@ impl Link {
         self.put(self.slot(slot, side + 4), word);
     }
 
-    /// (client) Announces a connection from an address that may be anybody's.
+    /// (client) Announces a connection from an arbitrary address.
     pub fn announce(&mut self, listener: u32, from: Address, to: Address, random: &mut Random) {
         let anchors = self.descriptors.len().saturating_sub(2);
         let slot = usize::try_from(self.done).unwrap_or(0);
@@ -119,7 +120,7 @@ impl Link {
         self.put(self.slot(slot, META + 6), head);
         self.put(self.slot(slot, META + 7), pair & 0xffff_ffff);
         let bytes = random.number().to_le_bytes().repeat(random.between(0, 8));
-        self.speak(slot, Role::Client, generation, &bytes, 0);
+        self.write_ring(slot, Role::Client, generation, &bytes, 0);
         let nqe = Nqe {
             operation: Operation::Connect as u8,
             handle: Handle {
@@ -139,12 +140,13 @@ impl Link {
         fence(Ordering::SeqCst);
         self.done += 1;
         self.put(queue, self.done);
-        // Wakes the server, and whoever reads the connection.
+        // Wakes the server, and any reader of the connection.
         let _ = send(self.descriptors[1].as_raw_fd(), &[0], &[]);
         let _ = send(self.descriptors[2 + slot].as_raw_fd(), &[0], &[]);
     }
 
-    /// (server) Takes what a client announced, and answers as if it had come to the right place. How many there were.
+    /// (server) Takes the connections that a client announced, and answers as if they had arrived at the right place.
+    /// Returns their number.
     pub fn take(&mut self, random: &mut Random) -> u64 {
         let queue = self.layout.job_queue();
         let Some(tail) = self.word(queue) else {
@@ -166,9 +168,9 @@ impl Link {
             if slot >= 64 {
                 continue;
             }
-            // Not signed, so whoever reads it knows that it was led elsewhere.
+            // Not signed, so that an honest client notices that it reached the wrong server.
             let bytes = random.number().to_le_bytes().repeat(8);
-            self.speak(
+            self.write_ring(
                 slot,
                 Role::Server,
                 handle.generation,
@@ -182,7 +184,7 @@ impl Link {
         taken
     }
 
-    /// A few words that are not true.
+    /// Writes `count` words that are not true.
     pub fn lie(&self, random: &mut Random, count: usize) {
         for _ in 0..count {
             crate::hostile::lie(self.words, random);

@@ -1,4 +1,5 @@
-//! A program of the hostile user: system calls only, no library. Each runs one part for a while; what it does is drawn from its seed.
+//! A program of the hostile user: system calls only, no library. Each process runs one part for a while, with actions
+//! drawn from its seed.
 
 mod flood;
 mod hostile_program;
@@ -21,12 +22,12 @@ use crate::Options;
 use hostile_program::HostileProgram;
 use packet::{Attach, MOST};
 
-/// Where a hostile program finds the daemon.
+/// The variable with which a hostile program finds the daemon.
 pub const SOCKET_VARIABLE: &str = "TORTURE_SOCKET";
-/// The user that a program becomes which started as root.
+/// The variable with the user that a program started as root switches to.
 pub const BECOMES_VARIABLE: &str = "TORTURE_BECOMES";
 
-/// One part: its name, and what plays it.
+/// One part: its name, and the function that runs it.
 type Part = (&'static str, fn(&Stage, &mut Random));
 
 /// All parts. The names are for `--only`.
@@ -47,11 +48,11 @@ pub const PARTS: [Part; 14] = [
     ("unread", flood::unread),
 ];
 
-/// Where and for how long a part is played.
+/// The place and duration of a part.
 pub struct Stage {
-    /// What all processes of the run know.
+    /// The state that all processes of the run share.
     pub board: Board,
-    /// Where the daemon serves.
+    /// The path at which the daemon serves.
     pub socket: PathBuf,
     end: Instant,
 }
@@ -65,18 +66,18 @@ impl Stage {
     fn attach(&self) -> Option<HostileProgram> {
         let attached = HostileProgram::attach(self.board, &self.socket);
         if attached.is_none() {
-            // The daemon may be away, or this user have too much.
+            // The daemon may be down, or this user may have reached a limit.
             thread::sleep(Duration::from_millis(20));
         }
         attached
     }
 }
 
-/// Plays one part.
+/// Runs one part.
 pub fn run(options: &Options) {
     let board = Board::inherited();
     board.count(Counter::Programs, 1);
-    // Descriptors are what the daemon has to hold: this one has as many as it may.
+    // The daemon has to hold descriptors. This program raises its own limit as far as it may.
     if let Ok(limit) = netchannel_testkit::sys::descriptor_limit() {
         let _ = netchannel_testkit::sys::set_descriptor_limit(limit.rlim_max);
     }
@@ -91,7 +92,7 @@ pub fn run(options: &Options) {
     }
 }
 
-/// Any request, with any words and descriptors, between valid ones.
+/// Sends any request, with any words and descriptors, between valid ones.
 fn requests(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let Some(mut attached) = stage.attach() else {
@@ -113,7 +114,7 @@ fn requests(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// One message of any kind.
+/// Sends one message of any kind.
 fn request(attached: &mut HostileProgram, random: &mut Random) {
     let operation = match random.below(10) {
         0 => u32::from_le_bytes([random.number().to_le_bytes()[0], 0, 0, 0]),
@@ -143,7 +144,7 @@ fn request(attached: &mut HostileProgram, random: &mut Random) {
         words[5] = if wanted == 1 { entries } else { 0 };
     }
     if operation == Operation::Ports as u32 && count == 0 && words[0] != 0 {
-        // What is granted has to be known to those who judge.
+        // The judge has to know which ports are granted.
         attached.reserve(words[0]);
         return;
     }
@@ -161,12 +162,12 @@ fn request(attached: &mut HostileProgram, random: &mut Random) {
     attached.board.count(Counter::Requests, 1);
     let times = if random.once_in(10) { 3 } else { 1 };
     for _ in 0..times {
-        if !attached.attach.tell(operation, words, &descriptors) {
+        if !attached.attach.send_request(operation, words, &descriptors) {
             return;
         }
     }
     if random.once_in(12) {
-        // What is no message at all.
+        // Bytes that are not a message.
         let bytes = vec![0xa5; random.below(2 * MESSAGE_BYTES) + 1];
         let _ = packet::send(attached.attach.socket.as_raw_fd(), &bytes, &descriptors);
     }
@@ -178,7 +179,7 @@ fn request(attached: &mut HostileProgram, random: &mut Random) {
     }
 }
 
-/// Words of its own region that are not true, for who looks.
+/// Writes untrue words into its own region, for processes that read it.
 fn lie_about_region(attached: &HostileProgram, random: &mut Random) {
     let size = netchannel_abi::program::size(65_536);
     let Some(words) = super::memory::map(attached.memory.as_raw_fd(), size, true) else {
@@ -198,7 +199,7 @@ fn lie_about_region(attached: &HostileProgram, random: &mut Random) {
     super::memory::unmap(words);
 }
 
-/// Listens where the honest do, closes the kernel's socket, and keeps what the daemon gave for it.
+/// Listens at ports of honest servers, closes the kernel's socket, and keeps the daemon's listener.
 fn squat(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let Some(mut attached) = stage.attach() else {
@@ -219,7 +220,7 @@ fn squat(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// Connects to the honest as if from anywhere, and writes anything into what they share.
+/// Connects to honest servers with any source address, and writes random values into the shared memory.
 fn lies(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let Some(mut attached) = stage.attach() else {
@@ -241,7 +242,7 @@ fn lies(stage: &Stage, random: &mut Random) {
             if random.once_in(2) {
                 thread::sleep(Duration::from_millis(random.below(60) as u64));
             }
-            // Addresses too; so what is claimed by now may be anything.
+            // Addresses too, so that the claimed address may be any by now.
             for _ in 0..random.between(0, 20) {
                 let count = random.between(1, 300);
                 stage.board.count(Counter::Words, count as u64);
@@ -256,7 +257,7 @@ fn lies(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// Attached as root, then another user: what it was is no right any more.
+/// Attaches as root, then switches to another user. Root's rights must not stay.
 fn former_root(stage: &Stage, random: &mut Random) {
     let becomes = std::env::var(BECOMES_VARIABLE).ok();
     let Some(user) = becomes.and_then(|user| user.parse::<libc::uid_t>().ok()) else {
@@ -277,11 +278,11 @@ fn former_root(stage: &Stage, random: &mut Random) {
             let port = FIRST_PORT + u16::try_from(index).unwrap_or(0);
             let host = [[127, 0, 0, 1], [0; 4]][random.below(2)];
             if random.once_in(2) {
-                // Nobody has such a cookie.
+                // No socket has this cookie.
                 let cookie = 1 << 50 | random.below(1 << 20) as u64;
                 attached.announce(Address::v4(host, port), cookie, &[], random);
             } else {
-                // Somebody has.
+                // Some socket has this cookie.
                 let cookie = attached.cookie.saturating_sub(random.below(400) as u64);
                 attached.announce(Address::v4(host, port), cookie, &[], random);
             }
@@ -292,7 +293,7 @@ fn former_root(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// A pair of sockets of which the daemon is given both ends, with something in it.
+/// Gives the daemon both ends of a pair of sockets, with bytes in it.
 fn both_ends(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let Some(mut attached) = stage.attach() else {
@@ -303,7 +304,7 @@ fn both_ends(stage: &Stage, random: &mut Random) {
                 break;
             };
             let mut through = Attach::over(one);
-            // An Attach of another version is answered with an errno, whoever asks.
+            // An Attach of another version is answered with an errno, for any sender.
             let operation = if random.once_in(2) {
                 1
             } else {
@@ -311,7 +312,7 @@ fn both_ends(stage: &Stage, random: &mut Random) {
             };
             let mut words = [0; 14];
             words[0] = attached.word(random);
-            through.tell(u32::try_from(operation).unwrap_or(1), words, &[]);
+            through.send_request(u32::try_from(operation).unwrap_or(1), words, &[]);
             let ends = [through.socket.as_raw_fd(), other.as_raw_fd()];
             for end in ends {
                 attached.board.count(Counter::Requests, 1);
@@ -324,7 +325,7 @@ fn both_ends(stage: &Stage, random: &mut Random) {
                 }
             }
         }
-        // The new form of Adopt gives an end: a child of nobody.
+        // The new form of Adopt returns an end, but there is no child for it.
         if let Some(mut again) = stage.attach()
             && let Some((_, mut ends)) = again.attach.want(Operation::Adopt, &[0], &[])
             && let Some(end) = ends.pop()
@@ -340,7 +341,7 @@ fn both_ends(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// Hands memory that it made to the servers of others, as a connection that another holder did not accept.
+/// Passes memory that it made to the servers of others, as a connection that another holder did not accept.
 fn handing_on(stage: &Stage, random: &mut Random) {
     while stage.goes_on() {
         let Some(mut attached) = stage.attach() else {
@@ -384,7 +385,7 @@ fn handing_on(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// Ordinary connections of kernel TCP, as any user may make them.
+/// Makes ordinary connections over kernel TCP, as any user may.
 fn plain_clients(stage: &Stage, random: &mut Random) {
     let mut kept = Vec::new();
     while stage.goes_on() {
@@ -400,12 +401,12 @@ fn plain_clients(stage: &Stage, random: &mut Random) {
     }
 }
 
-/// One, whose port is known to be its own before anybody sees it.
+/// One such connection. Its port is recorded as the hostile user's before any process sees it.
 fn plain_client(board: &Board, port: u16) -> Option<TcpStream> {
     use netchannel_testkit::sys;
     let any: SocketAddr = "127.0.0.1:0".parse().ok()?;
     let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).ok()?;
-    // SAFETY: a descriptor just made, owned by nobody else.
+    // SAFETY: a new descriptor without another owner.
     let owned = unsafe { OwnedFd::from_raw_fd(socket) };
     sys::bind(socket, any).ok()?;
     board.grant(sys::getsockname(socket).ok()?.port());
@@ -415,7 +416,7 @@ fn plain_client(board: &Board, port: u16) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// The control socket that belongs to an attach socket.
+/// The path of the control socket that belongs to an attach socket.
 pub fn control_socket(attach: &Path) -> PathBuf {
     netchannel_control::path::control_socket(attach)
 }

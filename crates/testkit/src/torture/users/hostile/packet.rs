@@ -1,4 +1,4 @@
-//! The attach protocol by hand: any message, with any descriptors.
+//! The attach protocol without the library: any message, with any descriptors.
 
 use std::ffi::CString;
 use std::mem::zeroed;
@@ -8,15 +8,15 @@ use std::path::Path;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::{LAYOUT_HASH, VERSION};
 
-/// More descriptors the kernel lets nobody send at once.
+/// The kernel's limit of descriptors in one message.
 pub const MOST: usize = 253;
 
-/// A message and what came beside it.
+/// A message and the descriptors that came with it.
 pub type Answer = (Message, Vec<OwnedFd>);
 
-/// One system call that answers a descriptor.
+/// The descriptor that a system call returned.
 pub fn owned(descriptor: RawFd) -> Option<OwnedFd> {
-    // SAFETY: a descriptor just made, owned by nobody else.
+    // SAFETY: a new descriptor without another owner.
     (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -56,10 +56,10 @@ pub fn dial(path: &Path, kind: libc::c_int) -> Option<OwnedFd> {
     (connected == 0).then_some(socket)
 }
 
-/// Room for the descriptors of one message, aligned as the kernel wants it.
+/// A buffer for the descriptors of one message, aligned as the kernel requires it.
 type Control = [u64; 160];
 
-/// Sends bytes with descriptors beside them, and never waits. The errno where the kernel refuses.
+/// Sends bytes with descriptors, and never waits. Returns the errno if the kernel refuses.
 pub fn send(socket: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> Result<(), i32> {
     let mut control: Control = [0; 160];
     let mut vector = netchannel_testkit::sys::entry(bytes);
@@ -97,8 +97,8 @@ pub fn send(socket: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> Result<(), i3
     Ok(())
 }
 
-/// Whether something comes within so many milliseconds.
-pub fn awaits(socket: RawFd, milliseconds: i32) -> bool {
+/// Whether input arrives within `milliseconds`.
+pub fn is_readable_within(socket: RawFd, milliseconds: i32) -> bool {
     let mut one = libc::pollfd {
         fd: socket,
         events: libc::POLLIN,
@@ -108,9 +108,9 @@ pub fn awaits(socket: RawFd, milliseconds: i32) -> bool {
     unsafe { libc::poll(&raw mut one, 1, milliseconds) > 0 }
 }
 
-/// The next message within so many milliseconds. `None` where none comes, or the other side is gone.
+/// The next message within `milliseconds`. `None` if none arrives, or the other side has closed.
 pub fn receive(socket: RawFd, milliseconds: i32) -> Option<Answer> {
-    if !awaits(socket, milliseconds) {
+    if !is_readable_within(socket, milliseconds) {
         return None;
     }
     let mut bytes = [0_u8; MESSAGE_BYTES + 1];
@@ -158,7 +158,7 @@ impl Attach {
         Some(Self::over(dial(path, libc::SOCK_SEQPACKET)?))
     }
 
-    /// Goes on over a socket.
+    /// Uses an existing socket.
     pub fn over(socket: OwnedFd) -> Self {
         Self {
             socket,
@@ -166,8 +166,13 @@ impl Attach {
         }
     }
 
-    /// Sends a request and does not look at the answer.
-    pub fn tell(&mut self, operation: u32, words: [u64; 14], descriptors: &[RawFd]) -> bool {
+    /// Sends a request and does not read the answer.
+    pub fn send_request(
+        &mut self,
+        operation: u32,
+        words: [u64; 14],
+        descriptors: &[RawFd],
+    ) -> bool {
         self.sequence += 1;
         let message = Message {
             operation,
@@ -178,7 +183,7 @@ impl Attach {
         send(self.socket.as_raw_fd(), &message.to_bytes(), descriptors).is_ok()
     }
 
-    /// Asks, and waits for the answer for a second.
+    /// Sends a request, and waits a second for the answer.
     pub fn ask(
         &mut self,
         operation: Operation,
@@ -188,7 +193,7 @@ impl Attach {
         self.ask_within(1000, operation, words, descriptors)
     }
 
-    /// The same, with so many milliseconds for the answer.
+    /// As [`Self::ask`], with a time-out for the answer.
     pub fn ask_within(
         &mut self,
         milliseconds: i32,
@@ -198,7 +203,7 @@ impl Attach {
     ) -> Option<Answer> {
         let mut all = [0; 14];
         all[..words.len()].copy_from_slice(words);
-        if !self.tell(operation as u32, all, descriptors) {
+        if !self.send_request(operation as u32, all, descriptors) {
             return None;
         }
         loop {
@@ -209,13 +214,13 @@ impl Attach {
         }
     }
 
-    /// Asks for what answers with status 0.
+    /// Sends a request, and returns the answer if its status is 0.
     pub fn want(&mut self, operation: Operation, words: &[u64], sent: &[RawFd]) -> Option<Answer> {
         self.ask(operation, words, sent)
             .filter(|(answer, _)| answer.status == 0)
     }
 
-    /// Says Attach as it is to be said.
+    /// Sends a valid Attach.
     pub fn attach(&mut self) -> Option<Answer> {
         let name = u64::from_le_bytes(*b"hostile\0");
         let process = u64::from(std::process::id());
