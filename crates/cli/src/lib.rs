@@ -56,25 +56,25 @@ pub fn execute() -> c_int {
         Command::Daemon(options) => daemon::daemon(&options),
         Command::Status(mut options) => {
             let tenant = options.tenant.take();
-            tenants::with_scope(&mut options.asking, tenant).map_or_else(
-                |sentence| ask::finish(Err(sentence)),
-                |()| ask::status(&options),
-            )
+            match tenants::with_scope(&mut options.asking, tenant) {
+                Ok(()) => ask::status(&options),
+                Err(code) => code,
+            }
         }
         Command::Stop(options) => ask::stop(&options),
         Command::Ss(mut options) => {
             let tenant = options.tenant.take();
-            tenants::with_scope(&mut options.asking, tenant).map_or_else(
-                |sentence| ask::finish(Err(sentence)),
-                |()| ask::sockets(&options),
-            )
+            match tenants::with_scope(&mut options.asking, tenant) {
+                Ok(()) => ask::sockets(&options),
+                Err(code) => code,
+            }
         }
         Command::Top(mut options) => {
             let tenant = options.tenant.take();
-            tenants::with_scope(&mut options.asking, tenant).map_or_else(
-                |sentence| ask::finish(Err(sentence)),
-                |()| top::top(&options),
-            )
+            match tenants::with_scope(&mut options.asking, tenant) {
+                Ok(()) => top::top(&options),
+                Err(code) => code,
+            }
         }
         Command::Peers(options) => hosts::peers(&options),
         Command::Channels(options) => hosts::channels(&options),

@@ -43,10 +43,11 @@ pub fn tenants(arguments: &Tenants) -> c_int {
 /// Asks about programs of a tenant from now on, where one is named: of its own CoreEngine.
 ///
 /// # Errors
-/// A sentence: there is no such tenant.
-pub fn with_scope(asking: &mut Asking, tenant: Option<String>) -> Result<(), String> {
+/// The exit code, where there is no such tenant, which is said.
+pub fn with_scope(asking: &mut Asking, tenant: Option<String>) -> Result<(), c_int> {
     if let Some(name) = tenant {
-        asking.socket = Some(socket_of(asking, &name)?);
+        let found = socket_of(asking, &name);
+        asking.socket = Some(found.map_err(|sentence| finish(Err(sentence)))?);
     }
     Ok(())
 }

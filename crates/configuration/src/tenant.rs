@@ -43,6 +43,25 @@ pub struct Tenant {
 }
 
 impl Tenant {
+    /// A tenant that reaches and publishes nothing, with the defaults of its table.
+    #[must_use]
+    pub fn new(name: &str, addresses: Vec<IpAddr>) -> Self {
+        Self {
+            name: name.to_owned(),
+            socket: None,
+            user: None,
+            mode: 0o600,
+            addresses,
+            reach: Vec::new(),
+            publish: Vec::new(),
+            resolver: None,
+            congestion_control: None,
+            rate_in: None,
+            rate_out: None,
+            connections: TENANT_CONNECTIONS,
+        }
+    }
+
     /// The address that its programs have of the family of `other`.
     #[must_use]
     pub fn address_like(&self, other: IpAddr) -> Option<IpAddr> {

@@ -104,19 +104,14 @@ pub struct Shared<'a> {
 
 impl Connection {
     /// A connection of that state.
-    pub const fn new(stamp: u64, state: State, socket: OwnedFd) -> Self {
+    pub fn new(stamp: u64, state: State, socket: OwnedFd) -> Self {
         Self {
             stamp,
             state,
             socket,
             place: None,
             queued: false,
-            readiness: Readiness {
-                readable: false,
-                ended: false,
-                blocked: false,
-                undelayed: false,
-            },
+            readiness: Readiness::default(),
             sent_end: false,
             received_end: false,
         }

@@ -136,24 +136,10 @@ impl Door {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netchannel_configuration::Reach;
     use std::net::{TcpListener, TcpStream};
 
     fn tenant() -> Tenant {
-        Tenant {
-            name: "web".to_owned(),
-            socket: None,
-            user: None,
-            mode: 0o600,
-            addresses: vec![[10, 88, 0, 2].into()],
-            reach: Vec::<Reach>::new(),
-            publish: Vec::new(),
-            resolver: None,
-            congestion_control: None,
-            rate_in: None,
-            rate_out: None,
-            connections: 10,
-        }
+        Tenant::new("web", vec![[10, 88, 0, 2].into()])
     }
 
     fn door() -> (Door, SocketAddr) {

@@ -256,20 +256,7 @@ mod tests {
     use super::*;
 
     fn tenant() -> Tenant {
-        Tenant {
-            name: "web".to_owned(),
-            socket: None,
-            user: None,
-            mode: 0o600,
-            addresses: vec![[10, 88, 0, 2].into()],
-            reach: Vec::new(),
-            publish: Vec::new(),
-            resolver: None,
-            congestion_control: None,
-            rate_in: None,
-            rate_out: None,
-            connections: 10,
-        }
+        Tenant::new("web", vec![[10, 88, 0, 2].into()])
     }
 
     fn tenants(place: &Path) -> Tenants {

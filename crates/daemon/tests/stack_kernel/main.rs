@@ -47,22 +47,12 @@ fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 /// A tenant that reaches loopback.
 fn tenant(publish: Option<(SocketAddr, u16)>) -> Tenant {
+    let publish = publish.map(|(host, port)| Publish { host, port });
     Tenant {
-        name: "web".to_owned(),
-        socket: None,
-        user: None,
-        mode: 0o600,
-        addresses: vec![OWN.into()],
         reach: vec!["127.0.0.0/8".parse().unwrap()],
-        publish: publish
-            .map(|(host, port)| Publish { host, port })
-            .into_iter()
-            .collect(),
-        resolver: None,
-        congestion_control: None,
-        rate_in: None,
-        rate_out: None,
+        publish: publish.into_iter().collect(),
         connections: 100,
+        ..Tenant::new("web", vec![OWN.into()])
     }
 }
 
