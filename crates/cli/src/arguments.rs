@@ -52,6 +52,12 @@ pub enum Command {
     /// List the tenants that are configured, or run a program as one, without a network of its own
     #[command(after_help = help::TENANTS)]
     Tenants(Tenants),
+    /// Run a stack of tenants as a process of its own
+    #[command(after_help = help::STACK)]
+    Stack(Stack),
+    /// The launcher of a daemon, at its standard input
+    #[command(name = crate::LAUNCHER, hide = true)]
+    StackLauncher,
     /// Change what the daemon does while it runs
     #[command(after_help = help::SET)]
     Set(Set),
@@ -333,6 +339,47 @@ pub struct TenantProgram {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
+}
+
+/// `netchannel stack`.
+#[derive(Debug, Args)]
+pub struct Stack {
+    /// What kind.
+    #[command(subcommand)]
+    pub kind: StackKind,
+}
+
+/// The kinds of stacks.
+#[derive(Debug, Subcommand)]
+pub enum StackKind {
+    /// Kernel TCP on behalf of tenants
+    Kernel(StackProcess),
+}
+
+/// `netchannel stack kernel`.
+#[derive(Debug, Args)]
+pub struct StackProcess {
+    /// The stack, as [[stacks]] of the daemon's configuration names it
+    #[arg(long, value_name = "NAME")]
+    pub name: String,
+    /// The socket at which the daemon awaits it; by default stacks/NAME/stack.sock beside the daemon's default socket
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub socket: Option<PathBuf>,
+    /// The network namespace in which it makes and takes connections, like /run/netns/wan
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub namespace: Option<PathBuf>,
+    /// The number of the user as whom it runs
+    #[arg(long, value_name = "USER")]
+    pub user: Option<u32>,
+    /// The processors on which it runs, like 0-3,6
+    #[arg(long, value_name = "LIST")]
+    pub processors: Option<String>,
+    /// Bytes of memory that it may use, without what it shares with programs
+    #[arg(long, value_name = "BYTES")]
+    pub memory: Option<u64>,
+    /// The least important messages that are logged
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: tracing::Level,
 }
 
 /// `netchannel set`.

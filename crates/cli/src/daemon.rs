@@ -2,7 +2,7 @@
 
 mod death;
 mod notify;
-mod privileges;
+pub mod privileges;
 
 use crate::arguments::Daemon as Arguments;
 use crate::log;
@@ -12,6 +12,7 @@ use netchannel_daemon::{AlternateStack, Daemon, Limits, Options, ServeError};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsString, c_int};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -64,8 +65,9 @@ pub fn daemon(arguments: &Arguments) -> c_int {
     log::start(arguments.log.as_deref(), arguments.log_level);
     let _stack = AlternateStack::new();
     death::prepare(arguments.log.as_deref());
+    let launcher = launcher(configuration.as_ref());
     privileges::reduce(configuration.as_ref());
-    match serve(socket, arguments, configuration) {
+    match serve(socket, arguments, (configuration, launcher)) {
         Ok(()) => ENDED,
         Err(error) => {
             let code = complain(&error.to_string(), arguments.announce);
@@ -83,10 +85,21 @@ fn configuration(arguments: &Arguments) -> Result<Option<Configuration>, Problem
     file.map(Configuration::load).transpose()
 }
 
+/// Started where stacks are configured, before the rights for it are given up.
+fn launcher(configuration: Option<&Configuration>) -> Option<OwnedFd> {
+    let stacks = &configuration?.stacks;
+    if !stacks.iter().any(|stack| stack.starts) {
+        return None;
+    }
+    crate::stack::start_launcher()
+        .inspect_err(|error| tracing::error!("stacks can not be started: no launcher ({error})"))
+        .ok()
+}
+
 fn serve(
     socket: PathBuf,
     arguments: &Arguments,
-    configuration: Option<Configuration>,
+    (configuration, launcher): (Option<Configuration>, Option<OwnedFd>),
 ) -> Result<(), ServeError> {
     let quotas = &arguments.limits;
     let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
@@ -100,7 +113,7 @@ fn serve(
     };
     let shown = socket.display().to_string();
     let has_configuration = configuration.is_some();
-    let daemon = Daemon::bind(Options {
+    let options = Options {
         configuration,
         socket,
         idle_exit: arguments.idle_exit.map(Duration::from_secs),
@@ -108,7 +121,11 @@ fn serve(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         relay_local: arguments.relay,
         tenant: None,
-    })?;
+    };
+    let daemon = match launcher {
+        Some(launcher) => Daemon::bind_with_launcher(options, launcher),
+        None => Daemon::bind(options),
+    }?;
     heed_signals(&daemon, has_configuration)?;
     if arguments.announce {
         announce();

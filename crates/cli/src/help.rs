@@ -133,6 +133,18 @@ Examples:
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";
 
+/// Of `stack`.
+pub const STACK: &str = "\
+Examples:
+  netchannel stack kernel --name egress
+  netchannel stack kernel --name egress --namespace /run/netns/wan --processors 2-3 --user 1500
+
+The daemon starts the stacks of its configuration by itself, unless they say start = \"manual\". A stack
+ends with its daemon. docs/stacks.md says how to write one.
+
+Exit codes:
+  0  the daemon has ended    1  it could not serve    2  the command line is wrong";
+
 /// Of `tenants`.
 pub const TENANTS: &str = "\
 Examples:

@@ -27,12 +27,16 @@ mod refusal;
 mod run;
 mod show;
 mod socket;
+mod stack;
 mod tenants;
 mod top;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
 use std::ffi::c_int;
+
+/// The subcommand that is the launcher of stack processes.
+pub(crate) const LAUNCHER: &str = "stack-launcher";
 
 /// Executes the command line. Returns the exit code.
 #[must_use]
@@ -78,6 +82,8 @@ pub fn execute() -> c_int {
         }
         Command::Peers(options) => hosts::peers(&options),
         Command::Channels(options) => hosts::channels(&options),
+        Command::Stack(options) => stack::stack(&options.kind),
+        Command::StackLauncher => stack::launch(),
         Command::Tenants(options) => tenants::tenants(&options),
         Command::Set(options) => hosts::set(&options),
         Command::Config(options) => config::config(&options),

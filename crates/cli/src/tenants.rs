@@ -80,7 +80,7 @@ fn shown(tenants: &[TenantView]) -> String {
         vec![
             one.name.clone(),
             one.addresses.join(","),
-            one.stack.clone(),
+            stacks(one),
             one.connections.to_string(),
             one.dialed.to_string(),
             one.accepted.to_string(),
@@ -94,6 +94,13 @@ fn shown(tenants: &[TenantView]) -> String {
         ]
     };
     table(&head, tenants.iter().map(row).collect())
+}
+
+/// The stack of new connections, and those of older ones.
+fn stacks(tenant: &TenantView) -> String {
+    let former = tenant.former_stacks.iter();
+    let former = former.map(|one| format!(" ({}: {})", one.name, one.connections));
+    tenant.stack.clone() + &former.collect::<String>()
 }
 
 /// The program with what makes it the tenant's, and its environment.

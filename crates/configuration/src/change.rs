@@ -25,6 +25,12 @@ pub enum Change {
     TenantRemoved(String),
     /// A tenant's section has changed; of its connections only the caps change.
     TenantChanged(String),
+    /// There is a new stack of this name.
+    StackAdded(String),
+    /// The stack of this name was removed.
+    StackRemoved(String),
+    /// A stack's section has changed; it is started again, unless only its fairness or congestion control has changed.
+    StackChanged(String),
     /// The policy of a kind.
     Scheduler(Kind),
     /// The transport of channels; applies to the next start of the daemon.
@@ -52,6 +58,9 @@ impl fmt::Display for Change {
             Self::TenantAdded(name) => write!(formatter, "tenant {name} is new"),
             Self::TenantRemoved(name) => write!(formatter, "tenant {name} is gone"),
             Self::TenantChanged(name) => write!(formatter, "tenant {name} has changed"),
+            Self::StackAdded(name) => write!(formatter, "stack {name} is new"),
+            Self::StackRemoved(name) => write!(formatter, "stack {name} is gone"),
+            Self::StackChanged(name) => write!(formatter, "stack {name} has changed"),
             Self::Scheduler(kind) => write!(formatter, "scheduler.{kind} has changed"),
             Self::Carrier => {
                 formatter.write_str("transport.name has changed, for the next start of the daemon")
@@ -102,6 +111,17 @@ impl Configuration {
         for tenant in &new.tenants {
             let is_new = self.tenant(&tenant.name).is_none();
             note(is_new, Change::TenantAdded(tenant.name.clone()));
+        }
+        for stack in &self.stacks {
+            let name = || stack.name.clone();
+            match new.stack(&stack.name) {
+                None => note(true, Change::StackRemoved(name())),
+                Some(now) => note(stack != now, Change::StackChanged(name())),
+            }
+        }
+        for stack in &new.stacks {
+            let is_new = self.stack(&stack.name).is_none();
+            note(is_new, Change::StackAdded(stack.name.clone()));
         }
         for kind in Kind::ALL {
             let changed = self.scheduler.get(kind) != new.scheduler.get(kind);

@@ -20,13 +20,15 @@ mod problems;
 mod read;
 mod scale;
 mod show;
+mod stack;
 mod tenant;
 mod types;
 
 pub use change::Change;
 pub use prefix::{Prefix, PrefixError};
 pub use problems::Problems;
-pub use tenant::{Publish, Reach, ReachError, TENANT_CONNECTIONS, Tenant};
+pub use stack::{StackFairness, StackKind, StackTable, parse_processors, show_processors};
+pub use tenant::{MOST_WEIGHT, Publish, Reach, ReachError, TENANT_CONNECTIONS, Tenant};
 pub use types::{
     Bounds, ChannelOptions, Configuration, DEFAULT_PORT, Host, Limits, METRICS_PORT, MOST_CHANNELS,
     Peer, PerClass, SharedKey, Times,

@@ -6,6 +6,7 @@ use core::time::Duration;
 use netchannel_scheduler::registry::Unit;
 use netchannel_scheduler::{Class, Rate};
 
+use crate::stack::{StackTable, show_processors};
 use crate::tenant::Tenant;
 use crate::types::{Bounds, ChannelOptions, Configuration, Limits, Peer, PerClass, Times};
 
@@ -68,6 +69,38 @@ impl fmt::Display for Peer {
     }
 }
 
+impl fmt::Display for StackTable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "[[stacks]]")?;
+        writeln!(formatter, "name = {}", quoted(&self.name))?;
+        writeln!(formatter, "kind = {}", quoted(self.kind.name()))?;
+        let start = if self.starts { "daemon" } else { "manual" };
+        writeln!(formatter, "start = {}", quoted(start))?;
+        if let Some(namespace) = &self.namespace {
+            writeln!(
+                formatter,
+                "namespace = {}",
+                quoted(&namespace.to_string_lossy())
+            )?;
+        }
+        if let Some(user) = self.user {
+            writeln!(formatter, "user = {user}")?;
+        }
+        if !self.processors.is_empty() {
+            let processors = show_processors(&self.processors);
+            writeln!(formatter, "processors = {}", quoted(&processors))?;
+        }
+        if let Some(memory) = self.memory {
+            writeln!(formatter, "memory = {memory}")?;
+        }
+        writeln!(formatter, "fairness = {}", quoted(self.fairness.name()))?;
+        if let Some(name) = &self.congestion_control {
+            writeln!(formatter, "congestion-control = {}", quoted(name))?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Tenant {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "[[tenants]]")?;
@@ -94,7 +127,11 @@ impl fmt::Display for Tenant {
                 writeln!(formatter, "{key} = {}", quoted(&rate_text(rate)))?;
             }
         }
-        writeln!(formatter, "connections = {}", self.connections)
+        writeln!(formatter, "connections = {}", self.connections)?;
+        if let Some(stack) = &self.stack {
+            writeln!(formatter, "stack = {}", quoted(stack))?;
+        }
+        writeln!(formatter, "weight = {}", self.weight)
     }
 }
 
@@ -197,6 +234,9 @@ impl fmt::Display for Configuration {
         }
         for tenant in &self.tenants {
             write!(formatter, "\n{tenant}")?;
+        }
+        for stack in &self.stacks {
+            write!(formatter, "\n{stack}")?;
         }
         write!(formatter, "\n[scheduler]\n{}", self.scheduler)?;
         let name = quoted(&self.carrier);

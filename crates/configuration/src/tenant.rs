@@ -13,6 +13,9 @@ use crate::prefix::{Prefix, PrefixError};
 /// Connections of one tenant where its table does not say how many.
 pub const TENANT_CONNECTIONS: u32 = 65_536;
 
+/// The largest weight of a tenant.
+pub const MOST_WEIGHT: u16 = 1000;
+
 /// A tenant. Its programs attach at its own socket; what comes in by that is the tenant's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
@@ -40,6 +43,10 @@ pub struct Tenant {
     pub rate_out: Option<Rate>,
     /// Connections that it may have at one time.
     pub connections: u32,
+    /// The stack of `[[stacks]]` that serves it; by default one of its own, within the daemon.
+    pub stack: Option<String>,
+    /// Its share of a stack that serves several tenants: 1 to [`MOST_WEIGHT`] times that of one of weight 1.
+    pub weight: u16,
 }
 
 impl Tenant {
@@ -59,6 +66,8 @@ impl Tenant {
             rate_in: None,
             rate_out: None,
             connections: TENANT_CONNECTIONS,
+            stack: None,
+            weight: 1,
         }
     }
 

@@ -12,6 +12,7 @@ use netchannel_scheduler::{Class, Setting, Settings};
 use netchannel_wire::{Key, LEAST_PAYLOAD, MOST_PAYLOAD};
 
 use crate::prefix::Prefix;
+use crate::stack::StackTable;
 use crate::tenant::Tenant;
 
 /// Port of an address that names none.
@@ -33,6 +34,8 @@ pub struct Configuration {
     /// The tenants, whose programs have no network of their own, in the order of the file. Each name, socket and
     /// published port belongs to one tenant only.
     pub tenants: Vec<Tenant>,
+    /// Stacks as processes of their own, which serve tenants, in the order of the file.
+    pub stacks: Vec<StackTable>,
     /// Policies of NetScheduler. For the number of channels see [`Peer::scale`].
     pub scheduler: Settings,
     /// The transport of channels, by its name in [`netchannel_driver::TRANSPORTS`].
@@ -248,6 +251,12 @@ impl Configuration {
     #[must_use]
     pub fn tenant(&self, name: &str) -> Option<&Tenant> {
         self.tenants.iter().find(|tenant| tenant.name == name)
+    }
+
+    /// The stack process of that name.
+    #[must_use]
+    pub fn stack(&self, name: &str) -> Option<&StackTable> {
+        self.stacks.iter().find(|stack| stack.name == name)
     }
 
     /// A peer by its name.

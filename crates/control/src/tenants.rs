@@ -15,8 +15,12 @@ pub struct TenantView {
     pub reach: Vec<String>,
     /// Ports of the host that lead to theirs.
     pub publish: Vec<String>,
-    /// The stack module that serves it.
+    /// The stack that takes its new connections.
     pub stack: String,
+    /// Stacks on which older connections go on.
+    pub former_stacks: Vec<FormerStack>,
+    /// Its share of a stack that serves several tenants.
+    pub weight: u16,
     /// The congestion control of its connections; none where that is the kernel's.
     pub congestion_control: Option<String>,
     /// The cap of what it receives, in bytes per second.
@@ -39,4 +43,17 @@ pub struct TenantView {
     pub bytes_in: u64,
     /// Bytes to the network.
     pub bytes_out: u64,
+    /// Turns that its connections had at the stack.
+    pub turns: u64,
+    /// Processor time of the stack on its behalf, in nanoseconds.
+    pub processor_nanoseconds: u64,
+}
+
+/// A stack that a tenant had before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerStack {
+    /// Its name.
+    pub name: String,
+    /// Connections that go on.
+    pub connections: u64,
 }

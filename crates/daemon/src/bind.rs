@@ -87,7 +87,7 @@ fn lock(file: &Path) -> Result<Option<OwnedFd>, Errno> {
 }
 
 /// Removes a socket, but never a file of another kind that was named by mistake.
-fn remove_socket(file: &Path) -> Result<(), Errno> {
+pub fn remove_socket(file: &Path) -> Result<(), Errno> {
     match rustix::fs::statat(CWD, file, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket() => {
             rustix::fs::unlink(file)

@@ -36,6 +36,7 @@ mod half_open;
 mod hosts;
 mod metrics;
 mod programs;
+mod stacks;
 mod tenants;
 mod turns;
 mod users;
@@ -103,7 +104,15 @@ impl Daemon {
     /// # Errors
     /// Why it can not serve.
     pub fn bind(options: Options) -> Result<Self, ServeError> {
-        Self::bind_with(options, |_| Vec::new())
+        Self::bind_all(options, None, |_| Vec::new())
+    }
+
+    /// As [`Self::bind`], with the socket of a launcher, which starts stack processes.
+    ///
+    /// # Errors
+    /// Why it can not serve.
+    pub fn bind_with_launcher(options: Options, launcher: OwnedFd) -> Result<Self, ServeError> {
+        Self::bind_all(options, Some(launcher), |_| Vec::new())
     }
 
     /// As [`Self::bind`], with further stack modules besides those of the options. They get the owners of ports.
@@ -111,7 +120,15 @@ impl Daemon {
     /// # Errors
     /// Why it can not serve.
     pub fn bind_with(
+        options: Options,
+        others: impl FnOnce(&PublishedPorts) -> Vec<Box<dyn Stack>>,
+    ) -> Result<Self, ServeError> {
+        Self::bind_all(options, None, others)
+    }
+
+    fn bind_all(
         mut options: Options,
+        launcher: Option<OwnedFd>,
         others: impl FnOnce(&PublishedPorts) -> Vec<Box<dyn Stack>>,
     ) -> Result<Self, ServeError> {
         raise_descriptor_limit();
@@ -169,11 +186,14 @@ impl Daemon {
                 .map_or(Ok(()), |one| watch.add(one, Subject::Addresses))
         };
         watched().map_err(ServeError::Events)?;
+        let tenants = Tenants::new(&options, launcher).map_err(ServeError::Events)?;
+        let watched = watch.add(tenants.watched(), Subject::Stacks);
+        watched.map_err(ServeError::Events)?;
         let now = Instant::now();
         let limits = &options.limits;
         let half_open = HalfOpen::new(limits.half_open_per_user, limits.half_open);
         let mut daemon = Self {
-            tenants: Tenants::new(&options),
+            tenants,
             options,
             core,
             watch,
@@ -207,7 +227,7 @@ impl Daemon {
             daemon
                 .serve_metrics(current.metrics)
                 .map_err(ServeError::Metrics)?;
-            for sentence in daemon.tenants.configure(&current.tenants) {
+            for sentence in daemon.tenants.configure(&current.tenants, &current.stacks) {
                 tracing::error!("{sentence}");
             }
         }
@@ -295,9 +315,14 @@ impl Daemon {
         let deposits = self.core.expire_deposits(now);
         let in_flight = self.core.in_flight_mut().expire(now);
         let stacks = self.run_stacks(now);
+        let starts = self.tenants.deadline();
+        if starts.is_some_and(|at| at <= now) {
+            self.tenants.look(now);
+        }
+        let starts = self.tenants.deadline();
         let fetches = self.metrics.as_mut().and_then(|one| one.expire(now));
         [
-            idle, attaching, proofs, commands, deposits, in_flight, stacks, fetches,
+            idle, attaching, proofs, commands, deposits, in_flight, stacks, starts, fetches,
         ]
         .into_iter()
         .flatten()
@@ -332,6 +357,7 @@ impl Daemon {
                 }
                 self.refresh_addresses();
             }
+            Subject::Stacks => self.tenants.look(Instant::now()),
             Subject::Metrics => self.accept_fetches(),
             Subject::Fetch(number) => self.on_fetch(number, event),
             Subject::Stack(number, which) => {

@@ -25,6 +25,8 @@ pub enum Subject {
     Addresses,
     /// One of the doorbells of a stack module.
     Stack(usize, usize),
+    /// Something has happened to a stack process.
+    Stacks,
     /// A client connects to fetch metrics.
     Metrics,
     /// A program sends a message or hangs up.
@@ -44,6 +46,7 @@ impl Subject {
             Self::Addresses => 3,
             Self::Reload => 5,
             Self::Metrics => 8,
+            Self::Stacks => 9,
             Self::Stack(stack, which) => 5 << 32 | (stack as u64 & 0xff) << 8 | which as u64 & 0xff,
             Self::Program(number) => 6 << 32 | number as u64,
             Self::Command(number) => 7 << 32 | number as u64,
@@ -60,6 +63,7 @@ impl Subject {
             (0, 3) => Self::Addresses,
             (0, 5) => Self::Reload,
             (0, 8) => Self::Metrics,
+            (0, 9) => Self::Stacks,
             (5, number) => Self::Stack((number >> 8) as usize & 0xff, number as usize & 0xff),
             (6, number) => Self::Program(number),
             (7, number) => Self::Command(number),

@@ -38,7 +38,7 @@ pub use classify::{Hints, Source, classify};
 pub use copy::{CopyChoice, CopyPolicy};
 pub use netscheduler::{NetScheduler, Segment, Step};
 pub use observe::Observer;
-pub use order::{Grant, Next, OrderPolicy, Room};
+pub use order::{Fair, FairParameters, Grant, Next, OrderPolicy, Room, Shares};
 pub use placement::{Placed, PlacementPolicy};
 pub use rate::{Rate, TokenBucket};
 pub use registry::{Kind, Registry, Setting, Settings};

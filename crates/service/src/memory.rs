@@ -16,7 +16,8 @@ pub fn errno(error: ShmError) -> Errno {
     }
 }
 
-fn create(name: &CStr, size: usize) -> Result<(OwnedFd, Region), Errno> {
+/// Creates sealed memory of that size, all zero.
+pub fn create(name: &CStr, size: usize) -> Result<(OwnedFd, Region), Errno> {
     let (descriptor, region) = Region::create(name, size).map_err(errno)?;
     // SAFETY: the descriptor was just made and nobody else owns it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };

@@ -70,7 +70,7 @@ pub trait Router {
     fn count(&self) -> &Arc<Count>;
 
     /// Sends a request to CoreEngine.
-    fn request(&self, request: StackRequest);
+    fn request(&mut self, request: StackRequest);
 
     /// The destination of a connection, as long as it waits.
     fn destination(&self, ticket: Ticket) -> Option<Destination>;
@@ -441,6 +441,11 @@ pub trait Router {
 
     /// Routes connections that wait for room at a listener, until there is no room left.
     fn retry(&mut self) {
+        self.retry_targets();
+    }
+
+    /// The same, for the present [`Self::targets`].
+    fn retry_targets(&mut self) {
         if self.targets().next_retry().is_none() {
             return;
         }

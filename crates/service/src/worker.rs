@@ -85,6 +85,9 @@ pub trait Worker: Router {
     /// A pass has ended.
     fn on_pass_end(&mut self) {}
 
+    /// News of a link are about to be handled.
+    fn on_link_news(&mut self, _key: Key) {}
+
     /// A token may have been for another worker of the stack.
     fn on_stray_token(&mut self, _key: Key) {}
 
@@ -116,6 +119,13 @@ pub trait Worker: Router {
 
     /// Handles an event.
     fn on_news(&mut self, news: News) {
+        if let News::Ready(key, _)
+        | News::Token(key, ..)
+        | News::Opened(key, _)
+        | News::Ended(key) = news
+        {
+            self.on_link_news(key);
+        }
         match news {
             News::Own(INBOX) => {
                 self.cells_and_inbox().1.reset_doorbell();

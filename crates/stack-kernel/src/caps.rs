@@ -19,7 +19,12 @@ const LEAST_STEP: u64 = 16 << 10;
 
 /// One direction.
 #[derive(Debug, Default)]
-pub struct Cap(Option<TokenBucket>);
+pub struct Cap {
+    /// What the tenant's table says.
+    own: Option<TokenBucket>,
+    /// Its share of a bottleneck.
+    share: Option<TokenBucket>,
+}
 
 impl Caps {
     /// The caps that a tenant's table says, from `now` on. A bucket that stays keeps its tokens.
@@ -31,10 +36,17 @@ impl Caps {
 
 impl Cap {
     fn set(&mut self, rate: Option<Rate>, now: u64) {
-        match (&mut self.0, rate) {
-            (Some(bucket), Some(rate)) => bucket.set_rate(rate, now),
-            (bucket, rate) => *bucket = rate.map(|rate| TokenBucket::full(rate, now)),
-        }
+        set_bucket(&mut self.own, rate, now);
+    }
+
+    /// Whether it has a share of a bottleneck.
+    pub const fn has_share(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// Sets its share of a bottleneck.
+    pub fn set_share(&mut self, rate: Option<u64>, now: u64) {
+        set_bucket(&mut self.share, rate.map(Rate::bytes), now);
     }
 
     /// How many of `wanted` bytes may be moved.
@@ -42,20 +54,26 @@ impl Cap {
     /// # Errors
     /// The time from which it is worth asking again.
     pub fn permit(&mut self, wanted: u64, now: u64) -> Result<u64, u64> {
-        match &mut self.0 {
-            None => Ok(wanted),
-            Some(bucket) => {
-                let step = (bucket.rate().per_second() / STEPS).max(LEAST_STEP);
-                bucket.permit(wanted.min(step), now)
-            }
+        let mut permitted = wanted;
+        for bucket in [&mut self.own, &mut self.share].into_iter().flatten() {
+            let step = (bucket.rate().per_second() / STEPS).max(LEAST_STEP);
+            permitted = bucket.permit(permitted.min(step), now)?;
         }
+        Ok(permitted)
     }
 
     /// So many bytes were moved.
     pub fn take(&mut self, bytes: u64) {
-        if let Some(bucket) = &mut self.0 {
+        for bucket in [&mut self.own, &mut self.share].into_iter().flatten() {
             bucket.take(bytes);
         }
+    }
+}
+
+fn set_bucket(bucket: &mut Option<TokenBucket>, rate: Option<Rate>, now: u64) {
+    match (bucket, rate) {
+        (Some(bucket), Some(rate)) => bucket.set_rate(rate, now),
+        (bucket, rate) => *bucket = rate.map(|rate| TokenBucket::full(rate, now)),
     }
 }
 
@@ -81,5 +99,9 @@ mod tests {
         assert_eq!(cap.permit(100, 0), Err(50_000_000));
         cap.set(None, 0);
         assert_eq!(cap.permit(500, 0), Ok(500));
+        cap.set_share(Some(50_000), 0);
+        assert_eq!(cap.permit(5000, 0), Ok(4096));
+        cap.take(4096);
+        assert!(cap.permit(1, 0).is_err());
     }
 }

@@ -1,13 +1,14 @@
 //! A connection: a lane, a socket of the kernel's, and the bytes between them.
 
 use crate::caps::{Cap, Caps};
-use crate::counters::{Counters, add};
+use crate::served::TenantNumber;
 use netchannel_abi::link::side_flags;
 use netchannel_service::cells::Key;
 use netchannel_service::lane::Lane;
 use netchannel_service::routing::Destination;
 use netchannel_service::urgent::Row;
 use netchannel_shm::run::{gather_write, scatter_read};
+use netchannel_stack_process::counters::{Counter, Counters};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, sockopt};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -38,6 +39,8 @@ pub enum State {
 pub struct Connection {
     /// Tells it from others of its number.
     pub stamp: u64,
+    /// Whose it is.
+    pub tenant: TenantNumber,
     /// How far it has come.
     pub state: State,
     /// The kernel's end.
@@ -104,9 +107,10 @@ pub struct Shared<'a> {
 
 impl Connection {
     /// A connection of that state.
-    pub fn new(stamp: u64, state: State, socket: OwnedFd) -> Self {
+    pub fn new(stamp: u64, tenant: TenantNumber, state: State, socket: OwnedFd) -> Self {
         Self {
             stamp,
+            tenant,
             state,
             socket,
             place: None,
@@ -191,7 +195,7 @@ impl Connection {
             };
             self.undelay();
             cap.take(sent);
-            add(&counters.bytes_out, sent);
+            counters.add(Counter::BytesOut, sent);
             lane.consume(lane.consumed() + sent).map_err(fault)?;
             budget = budget.saturating_sub(sent);
         }
@@ -251,7 +255,7 @@ impl Connection {
                 },
             };
             cap.take(received);
-            add(&counters.bytes_in, received);
+            counters.add(Counter::BytesIn, received);
             lane.publish_with_mark(at + received, Row::default())
                 .map_err(fault)?;
             budget = budget.saturating_sub(received);

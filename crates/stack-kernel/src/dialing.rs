@@ -1,13 +1,15 @@
 //! Programs connect: within what the tenant may reach.
 
 use crate::connection::State;
-use crate::counters::add;
+use crate::served::{Served, TenantNumber};
 use crate::worker::KernelWorker;
 use netchannel_abi::address::Address;
+use netchannel_configuration::Tenant;
 use netchannel_service::addresses;
 use netchannel_service::cells::Key;
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
+use netchannel_stack_process::counters::Counter;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
@@ -23,19 +25,44 @@ impl KernelWorker {
         let Some(end) = self.cells.link(key).map(Arc::clone) else {
             return;
         };
-        let permitted = self.permitted(opened.listener, &opened.server);
+        let number = self.tenant_of_link(key);
+        let Some(served) = self.tenants.get_mut(number) else {
+            return;
+        };
+        let permitted = served.permitted(opened.listener, &opened.server);
         let lane = Lane::accepted(&end, opened.loan).of_daemon();
         let begun = permitted.and_then(|to| {
             let dscp = lane.hints().dscp;
-            self.begin_connect(to, dscp)
+            begin_connect(&served.tenant, &self.kernels_congestion_control, to, dscp)
         });
         match begun {
-            Ok(socket) => self.take_up(key, lane, socket),
+            Ok(socket) => self.take_up((number, key), lane, socket),
             Err(errno) => lane.refuse(errno.raw_os_error().unsigned_abs()),
         }
     }
 
-    /// Where the connection goes.
+    fn take_up(&mut self, (tenant, key): (TenantNumber, Key), mut lane: Lane, socket: OwnedFd) {
+        let shortage = Errno::NOBUFS.raw_os_error().unsigned_abs();
+        let Some(ticket) = self.add(tenant, State::Changing, socket) else {
+            return lane.refuse(shortage);
+        };
+        let number = ticket.number;
+        if !self.watch_lane(number, key, &mut lane) {
+            lane.refuse(shortage);
+            return self.remove(number);
+        }
+        if let Some(connection) = self.table.at_mut(number) {
+            connection.state = State::Connecting(lane);
+        }
+        // An event tells when the other host has answered, also where it has by now.
+        if let Some(served) = self.tenants.get(tenant) {
+            served.counters.add(Counter::Dialed, 1);
+        }
+    }
+}
+
+impl Served {
+    /// Where a connection goes.
     ///
     /// # Errors
     /// Why it goes nowhere.
@@ -52,7 +79,7 @@ impl KernelWorker {
             None => return Err(Errno::NETUNREACH),
         }
         if !self.tenant.may_reach(to) {
-            add(&self.counters.denied, 1);
+            self.counters.add(Counter::Denied, 1);
             return Err(Errno::ACCESS);
         }
         self.within_limit(to)
@@ -68,57 +95,50 @@ impl KernelWorker {
 
     fn within_limit(&self, to: SocketAddr) -> Result<SocketAddr, Errno> {
         if self.is_full() {
-            add(&self.counters.over_limit, 1);
+            self.counters.add(Counter::OverLimit, 1);
             // As where no port is left.
             return Err(Errno::ADDRNOTAVAIL);
         }
         Ok(to)
     }
+}
 
-    fn begin_connect(&self, to: SocketAddr, dscp: u8) -> Result<OwnedFd, Errno> {
-        let family = match to {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        self.prepare(&socket);
-        if dscp != 0 {
-            let octet = (dscp & 63) << 2;
-            // Of the kernel's two options, one fits the socket.
-            let _ = sockopt::set_ip_tos(&socket, octet);
-            let _ = sockopt::set_ipv6_tclass(&socket, octet.into());
-        }
-        match rustix::net::connect(&socket, &to) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-            Err(errno) => Err(errno),
-        }
+fn begin_connect(
+    tenant: &Tenant,
+    kernels: &str,
+    to: SocketAddr,
+    dscp: u8,
+) -> Result<OwnedFd, Errno> {
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    prepare(&socket, tenant, kernels);
+    if dscp != 0 {
+        let octet = (dscp & 63) << 2;
+        // Of the kernel's two options, one fits the socket.
+        let _ = sockopt::set_ip_tos(&socket, octet);
+        let _ = sockopt::set_ipv6_tclass(&socket, octet.into());
     }
-
-    /// What every socket of the tenant has.
-    pub(crate) fn prepare(&self, socket: &OwnedFd) {
-        if let Some(name) = &self.tenant.congestion_control
-            && *name != self.kernels_congestion_control
-            && let Err(errno) = sockopt::set_tcp_congestion(socket, name)
-        {
-            tracing::debug!("tenant {}: no {name} ({errno})", self.tenant.name);
-        }
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(errno) => Err(errno),
     }
+}
 
-    fn take_up(&mut self, key: Key, mut lane: Lane, socket: OwnedFd) {
-        let shortage = Errno::NOBUFS.raw_os_error().unsigned_abs();
-        let Some(ticket) = self.add(State::Changing, socket) else {
-            return lane.refuse(shortage);
-        };
-        let number = ticket.number;
-        if !self.watch_lane(number, key, &mut lane) {
-            lane.refuse(shortage);
-            return self.remove(number);
-        }
-        if let Some(connection) = self.table.at_mut(number) {
-            connection.state = State::Connecting(lane);
-        }
-        // An event tells when the other host has answered, also where it has by now.
-        add(&self.counters.dialed, 1);
+/// Gives a new socket what every socket of the tenant has, and the kernel's do not have by themselves.
+pub fn prepare(socket: &OwnedFd, tenant: &Tenant, kernels: &str) {
+    let wanted = tenant.congestion_control.as_deref();
+    if let Some(name) = wanted.filter(|name| *name != kernels) {
+        choose_congestion_control(socket, tenant, name);
+    }
+}
+
+/// Gives a socket another congestion control, now or while it is in use.
+pub fn choose_congestion_control(socket: &OwnedFd, tenant: &Tenant, name: &str) {
+    if let Err(errno) = sockopt::set_tcp_congestion(socket, name) {
+        tracing::debug!("tenant {}: no {name} ({errno})", tenant.name);
     }
 }

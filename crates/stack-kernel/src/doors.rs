@@ -36,31 +36,42 @@ pub enum Change {
     None,
 }
 
+/// Takes a port.
+///
+/// # Errors
+/// Why the kernel does not give it.
+pub fn bind(publish: &Publish) -> Result<OwnedFd, Errno> {
+    let host = publish.host;
+    let family = match host {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if host.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &host)?;
+    Ok(socket)
+}
+
 impl Door {
-    /// Takes the port.
+    /// A port whose socket was bound.
     ///
     /// # Errors
-    /// Why the kernel does not give it.
-    pub fn new(publish: Publish, tenant: &Tenant) -> Result<Self, Errno> {
-        let host = publish.host;
-        let family = match host {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        if host.is_ipv6() {
-            sockopt::set_ipv6_v6only(&socket, true)?;
-        }
-        rustix::net::bind(&socket, &host)?;
-        let own = tenant.address_like(host.ip()).ok_or(Errno::AFNOSUPPORT)?;
+    /// `AFNOSUPPORT` where the tenant has no address of its family.
+    pub fn new(publish: Publish, socket: OwnedFd, tenant: &Tenant) -> Result<Self, Errno> {
+        let own = tenant.address_like(publish.host.ip());
+        let own = own.ok_or(Errno::AFNOSUPPORT)?;
         let server = addresses::from_socket_address(SocketAddr::new(own, publish.port));
+        // A former stack may have left it open.
+        let open = sockopt::socket_acceptconn(&socket)?;
         Ok(Self {
             publish,
             server,
             socket,
-            open: false,
+            open,
         })
     }
 
@@ -146,7 +157,8 @@ mod tests {
         let port = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = port.local_addr().unwrap();
         drop(port);
-        let door = Door::new(Publish { host, port: 80 }, &tenant()).unwrap();
+        let publish = Publish { host, port: 80 };
+        let door = Door::new(publish, bind(&publish).unwrap(), &tenant()).unwrap();
         (door, host)
     }
 
@@ -177,8 +189,10 @@ mod tests {
     fn a_port_that_is_taken_is_not_published() {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = other.local_addr().unwrap();
-        let taken = Door::new(Publish { host, port: 80 }, &tenant());
-        assert_eq!(taken.unwrap_err(), Errno::ADDRINUSE);
+        assert_eq!(
+            bind(&Publish { host, port: 80 }).unwrap_err(),
+            Errno::ADDRINUSE
+        );
     }
 
     #[test]

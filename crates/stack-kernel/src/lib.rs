@@ -10,16 +10,20 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bottleneck;
 mod caps;
 mod connection;
-mod counters;
 mod dialing;
 mod doors;
 mod module;
 mod places;
+mod publishing;
 mod routes;
+mod schedule;
+mod served;
+mod sessions;
+mod sharing;
 mod table;
 mod worker;
 
-pub use counters::{Counters, Counts};
-pub use module::{Control, KernelStack};
+pub use module::{BIND, KernelThread, run_process};

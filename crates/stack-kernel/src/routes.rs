@@ -33,15 +33,27 @@ impl Router for KernelWorker {
     }
 
     fn targets(&mut self) -> &mut Targets {
-        &mut self.targets
+        match self.tenants.get_mut(self.current) {
+            Some(served) => &mut served.targets,
+            None => &mut self.nobody.0,
+        }
     }
 
     fn count(&self) -> &Arc<Count> {
-        &self.count
+        let served = self.tenants.get(self.current);
+        served.map_or(&self.nobody.1, |served| &served.count)
     }
 
-    fn request(&self, request: StackRequest) {
-        self.send_request(request);
+    fn request(&mut self, request: StackRequest) {
+        self.send_request(self.current, request);
+    }
+
+    fn retry(&mut self) {
+        self.retry_all();
+    }
+
+    fn added(&mut self, _: u64, key: Key) {
+        self.set_link_tenant(key, self.current);
     }
 
     fn destination(&self, ticket: Ticket) -> Option<Destination> {

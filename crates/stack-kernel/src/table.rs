@@ -1,6 +1,7 @@
 //! The connections of a worker, by number. A number is used again; a stamp never is.
 
 use crate::connection::{Connection, State};
+use crate::served::TenantNumber;
 use netchannel_service::core_engine::Ticket;
 use std::os::fd::OwnedFd;
 
@@ -14,10 +15,10 @@ pub struct Table {
 
 impl Table {
     /// Adds a connection.
-    pub fn add(&mut self, state: State, socket: OwnedFd) -> Ticket {
+    pub fn add(&mut self, tenant: TenantNumber, state: State, socket: OwnedFd) -> Ticket {
         self.stamps += 1;
         let stamp = self.stamps;
-        let connection = Some(Connection::new(stamp, state, socket));
+        let connection = Some(Connection::new(stamp, tenant, state, socket));
         let number = match self.unused.pop() {
             Some(number) => number,
             None => {
@@ -29,11 +30,6 @@ impl Table {
             *place = connection;
         }
         Ticket { number, stamp }
-    }
-
-    /// How many there are.
-    pub const fn count(&self) -> usize {
-        self.connections.len() - self.unused.len()
     }
 
     /// The one that has a number now.
@@ -52,6 +48,15 @@ impl Table {
     pub fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Connection> {
         let connection = self.at_mut(ticket.number)?;
         (connection.stamp == ticket.stamp).then_some(connection)
+    }
+
+    /// The numbers of a tenant's.
+    pub fn of_tenant(&self, tenant: TenantNumber) -> Vec<usize> {
+        let numbered = self.connections.iter().enumerate();
+        numbered
+            .filter(|(_, one)| one.as_ref().is_some_and(|one| one.tenant == tenant))
+            .map(|(number, _)| number)
+            .collect()
     }
 
     /// Takes one out.
@@ -73,11 +78,11 @@ mod tests {
     #[test]
     fn a_ticket_names_one_connection_only() {
         let mut table = Table::default();
-        let first = table.add(State::Changing, socket());
-        assert!(table.get(first).is_some() && table.count() == 1);
+        let first = table.add(0, State::Changing, socket());
+        assert!(table.get(first).is_some() && table.of_tenant(0) == [0]);
         assert!(table.remove(first.number).is_some());
-        assert!(table.remove(first.number).is_none() && table.count() == 0);
-        let second = table.add(State::Changing, socket());
+        assert!(table.remove(first.number).is_none() && table.of_tenant(0).is_empty());
+        let second = table.add(0, State::Changing, socket());
         assert_eq!(first.number, second.number);
         assert!(table.get(first).is_none() && table.get_mut(second).is_some());
         assert!(table.at_mut(7).is_none());

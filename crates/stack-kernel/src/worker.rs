@@ -1,163 +1,201 @@
-//! The thread of the module.
+//! The thread of the module: one for all tenants of a stack.
 
-use crate::caps::Caps;
 use crate::connection::{self, Shared, State, Turn};
-use crate::counters::{Counters, add};
-use crate::doors::{Change, Door};
+use crate::doors::Door;
 use crate::places::Places;
+use crate::schedule::Schedule;
+use crate::served::{Served, TenantNumber, Tenants};
 use crate::table::Table;
 use netchannel_abi::link::{Role, side_flags};
-use netchannel_configuration::Tenant;
+use netchannel_scheduler::Grant;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
-use netchannel_service::core_engine::{Command, ListenerChange, OwnListener, StackRequest, Ticket};
+use netchannel_service::core_engine::{StackRequest, Ticket};
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
 use netchannel_service::mailbox::Mailbox;
-use netchannel_service::routing::{Destination, Router};
+use netchannel_service::routing::Router;
 use netchannel_service::targets::Targets;
 use netchannel_service::timers::Timers;
 use netchannel_service::worker::{INBOX, Worker};
+use netchannel_stack_process::counters::Counter;
+use netchannel_stack_process::message::Report;
+use netchannel_stack_process::process::Fairness;
+use netchannel_stack_process::stack_end::StackEnd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Name of the first door among the worker's own descriptors; connections come behind the last.
-const FIRST_DOOR: u32 = INBOX + 1;
-/// Doors that a worker may ever have had; a number is not used again.
-const MOST_DOORS: u32 = 1 << 16;
-const FIRST_CONNECTION: u32 = FIRST_DOOR + MOST_DOORS;
-/// Clients taken at a door before others have their turn.
-const MOST_ACCEPTED: usize = 64;
-/// Without a descriptor, or with as many connections as the tenant may have, a door is looked at again after so long.
-const DOOR_PAUSE: Duration = Duration::from_millis(50);
+/// What an own descriptor of the worker is: the highest bits of its name.
+const KIND_SHIFT: u32 = 30;
+const SESSION: u32 = 1;
+const DOOR: u32 = 2;
+const CONNECTION: u32 = 3;
+/// Names of a kind; a connection can not have the last, which the set of descriptors keeps for itself.
+const MOST_NAMES: u32 = (1 << KIND_SHIFT) - 1;
+/// Turns of connections before the worker looks for news.
+const MOST_TURNS: usize = 256;
 
 /// What the worker is told.
 #[derive(Debug)]
 pub enum Message {
-    /// By CoreEngine.
-    Core(Command),
-    /// The listener that stands for all the world.
-    Gateway(u32),
-    /// A listener of the tenant came or went.
-    Listener(ListenerChange),
-    /// Another table of the tenant.
-    Tenant(Arc<Tenant>),
-    /// Ports that are published from now on.
-    Doors(Vec<Door>),
+    /// A session with the CoreEngine of a tenant.
+    Session(OwnedFd),
+    /// What tenants share by weight.
+    Fairness(Fairness),
+    /// The worker ends.
+    Stop,
 }
 
-/// Both ways between the worker and the daemon's thread.
-#[derive(Debug)]
-pub struct Mail {
-    /// To the worker.
-    pub messages: Mailbox<Message>,
-    /// From the worker to CoreEngine.
-    pub requests: Mailbox<StackRequest>,
-}
+/// The messages to a worker.
+pub type Mail = Mailbox<Message>;
 
-/// The worker of a tenant.
+/// The worker of a stack.
 pub struct KernelWorker {
     mail: Arc<Mail>,
     messages: Vec<Message>,
-    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) tenants: Tenants,
+    /// The tenant for which connections are routed now.
+    pub(crate) current: TenantNumber,
+    /// What a router has where its tenant has gone.
+    pub(crate) nobody: (Targets, Arc<Count>),
+    /// Sessions whose first message has not come, by their names.
+    pub(crate) unbegun: HashMap<u32, StackEnd>,
+    next_session: u32,
+    /// The tenants of sessions, by their names.
+    pub(crate) sessions: HashMap<u32, TenantNumber>,
+    /// The tenants of links.
+    link_tenants: Vec<TenantNumber>,
+    /// Tenants whose links are left then.
+    pub(crate) leaving: BTreeMap<TenantNumber, Instant>,
+    /// Tenants whose doors rest.
+    pub(crate) resting: BTreeSet<TenantNumber>,
+    /// Tenants with connections that wait for room at a listener.
+    retrying: BTreeSet<TenantNumber>,
+    pub(crate) fairness: Fairness,
+    pub(crate) next_measurement: Option<Instant>,
+    pub(crate) measured_at: Instant,
     /// What a socket has by itself.
     pub(crate) kernels_congestion_control: String,
-    /// Whatever the table says.
-    most_sockets: usize,
-    pub(crate) caps: Caps,
-    pub(crate) counters: Arc<Counters>,
     pub(crate) cells: Cells,
-    pub(crate) targets: Targets,
     timers: Timers,
-    pub(crate) count: Arc<Count>,
-    pub(crate) gateway: Option<u32>,
-    doors: BTreeMap<u32, Door>,
-    next_door: u32,
-    doors_rest_until: Option<Instant>,
-    listeners: BTreeMap<u32, OwnListener>,
+    pub(crate) doors: BTreeMap<u32, (TenantNumber, Door)>,
+    pub(crate) next_door: u32,
     pub(crate) table: Table,
     places: Places,
-    queue: VecDeque<usize>,
+    schedule: Schedule,
     ended: bool,
     epoch: Instant,
 }
 
 impl KernelWorker {
-    /// A worker without doors, for so many sockets at most.
+    /// A worker without tenants.
     ///
     /// # Errors
     /// When no descriptor can be had.
-    pub fn new(
-        mail: Arc<Mail>,
-        count: Arc<Count>,
-        counters: Arc<Counters>,
-        tenant: Arc<Tenant>,
-        most_sockets: usize,
-    ) -> Result<Self, Errno> {
+    pub fn new(mail: Arc<Mail>) -> Result<Self, Errno> {
         let mut cells = Cells::new()?;
         cells.spin_on_sockets();
-        cells.watch_own(&mail.messages, INBOX)?;
-        let mut caps = Caps::default();
-        caps.set(&tenant, 0);
+        cells.watch_own(&*mail, INBOX)?;
         Ok(Self {
             mail,
             messages: Vec::new(),
-            tenant,
+            tenants: Tenants::default(),
+            current: 0,
+            nobody: (Targets::default(), Arc::new(Count::new(0))),
+            unbegun: HashMap::new(),
+            next_session: 0,
+            sessions: HashMap::new(),
+            link_tenants: Vec::new(),
+            leaving: BTreeMap::new(),
+            resting: BTreeSet::new(),
+            retrying: BTreeSet::new(),
+            fairness: Fairness::default(),
+            next_measurement: None,
+            measured_at: Instant::now(),
             kernels_congestion_control: kernels_congestion_control(),
-            most_sockets,
-            caps,
-            counters,
             cells,
-            targets: Targets::default(),
             timers: Timers::default(),
-            count,
-            gateway: None,
             doors: BTreeMap::new(),
-            next_door: FIRST_DOOR,
-            doors_rest_until: None,
-            listeners: BTreeMap::new(),
+            next_door: 0,
             table: Table::default(),
             places: Places::default(),
-            queue: VecDeque::new(),
+            schedule: Schedule::new(),
             ended: false,
             epoch: Instant::now(),
         })
     }
 
-    pub(crate) fn send_request(&self, request: StackRequest) {
-        self.mail.requests.send(request);
+    pub(crate) fn schedule(&mut self) -> &mut Schedule {
+        &mut self.schedule
     }
 
-    /// Whether the tenant has as many connections as it may.
-    pub(crate) fn is_full(&self) -> bool {
-        let most = usize::try_from(self.tenant.connections).unwrap_or(usize::MAX);
-        self.table.count() >= most.min(self.most_sockets)
+    pub(crate) fn send_request(&mut self, tenant: TenantNumber, request: StackRequest) {
+        if let Some(served) = self.tenants.get_mut(tenant) {
+            served.report(Report::Request(request));
+        }
+    }
+
+    /// A session comes. Its first message says what it may use.
+    fn on_session(&mut self, socket: OwnedFd) {
+        let name = name_of(SESSION, self.next_session);
+        self.next_session = (self.next_session + 1) % MOST_NAMES;
+        match self.cells.watch_edges(&socket, name) {
+            Ok(()) => drop(self.unbegun.insert(name, StackEnd::new(socket))),
+            Err(errno) => tracing::error!("a tenant is not served: {errno}"),
+        }
+        self.hear(name);
+    }
+
+    pub(crate) fn set_link_tenant(&mut self, key: Key, tenant: TenantNumber) {
+        let place = usize::try_from(key).unwrap_or(usize::MAX);
+        if self.link_tenants.len() <= place {
+            self.link_tenants.resize(place + 1, 0);
+        }
+        if let Some(entry) = self.link_tenants.get_mut(place) {
+            *entry = tenant;
+        }
+    }
+
+    pub(crate) fn tenant_of_link(&self, key: Key) -> TenantNumber {
+        let place = usize::try_from(key).unwrap_or(usize::MAX);
+        self.link_tenants.get(place).copied().unwrap_or_default()
+    }
+
+    /// The links of a tenant.
+    pub(crate) fn links_of(&self, tenant: TenantNumber) -> Vec<Key> {
+        let numbered = (0..).zip(&self.link_tenants);
+        let of_tenant = numbered.filter(|(_, one)| **one == tenant);
+        of_tenant
+            .map(|(key, _)| key)
+            .filter(|key| self.cells.link(*key).is_some())
+            .collect()
     }
 
     /// Takes a socket up, and hears of its events. `None` where the kernel refuses to tell of them.
-    pub(crate) fn add(&mut self, state: State, socket: OwnedFd) -> Option<Ticket> {
-        let ticket = self.table.add(state, socket);
-        let name = u32::try_from(ticket.number)
-            .ok()?
-            .checked_add(FIRST_CONNECTION);
+    pub(crate) fn add(
+        &mut self,
+        tenant: TenantNumber,
+        state: State,
+        socket: OwnedFd,
+    ) -> Option<Ticket> {
+        let ticket = self.table.add(tenant, state, socket);
+        let name = u32::try_from(ticket.number).ok();
+        let name = name.filter(|name| *name < MOST_NAMES);
+        let name = name.map(|name| name_of(CONNECTION, name));
         let connection = self.table.get(ticket)?;
         let watched = name.map(|name| self.cells.watch_edges(&connection.socket, name));
-        if !matches!(watched, Some(Ok(()))) {
+        if !matches!(watched, Some(Ok(()))) || !self.schedule.add(ticket.number, tenant) {
             self.table.remove(ticket.number);
             return None;
         }
-        self.count_open();
+        if let Some(served) = self.tenants.get_mut(tenant) {
+            served.count_connections(|count| count + 1);
+        }
         Some(ticket)
-    }
-
-    fn count_open(&self) {
-        let open = u64::try_from(self.table.count()).unwrap_or(u64::MAX);
-        self.counters.open.store(open, Ordering::Relaxed);
     }
 
     /// Makes a lane known under its slot, and listens to it.
@@ -189,7 +227,8 @@ impl KernelWorker {
             return;
         }
         if end.role() == Role::Client {
-            self.send_request(StackRequest::Forget(end.number()));
+            let (tenant, number) = (self.tenant_of_link(key), end.number());
+            self.send_request(tenant, StackRequest::Forget(number));
         }
         self.cells.remove_link(key);
         self.places.remove_link(key);
@@ -200,7 +239,7 @@ impl KernelWorker {
         if let Some(connection) = self.table.at_mut(number)
             && !std::mem::replace(&mut connection.queued, true)
         {
-            self.queue.push_back(number);
+            self.schedule.queue(number);
         }
     }
 
@@ -221,28 +260,41 @@ impl KernelWorker {
         let Some(connection) = self.table.remove(number) else {
             return;
         };
+        self.schedule.remove(number, connection.queued);
         if let Some(place) = connection.place {
             self.places.remove(place);
             self.let_go(place.0);
         }
-        self.count_open();
+        if let Some(served) = self.tenants.get_mut(connection.tenant) {
+            served.count_connections(|count| count - 1);
+            if served.drains && served.connections == 0 {
+                served.report(Report::Drained);
+            }
+        }
     }
 
-    fn turn(&mut self, number: usize) {
-        let now = self.now();
+    fn turn(&mut self, grant: &Grant, now: u64) {
+        let number = usize::try_from(grant.socket.0).unwrap_or(usize::MAX);
+        self.schedule.take(grant);
         let Some(connection) = self.table.at_mut(number) else {
             return;
         };
         connection.queued = false;
+        let tenant = connection.tenant;
+        self.current = tenant;
         match std::mem::replace(&mut connection.state, State::Changing) {
             State::Connecting(lane) => self.look_at_connect(number, lane),
             State::Open(mut lane) => {
+                let Some(served) = self.tenants.get_mut(tenant) else {
+                    return;
+                };
                 let mut shared = Shared {
-                    caps: &mut self.caps,
-                    counters: &self.counters,
+                    caps: &mut served.caps,
+                    counters: &served.counters,
                     now,
                 };
                 let turn = connection.pump(&mut lane, &mut shared);
+                served.wants_more |= connection.readiness.blocked || turn == Turn::More;
                 self.after_turn(number, lane, turn);
             }
             other => connection.state = other,
@@ -303,94 +355,63 @@ impl KernelWorker {
         }
     }
 
-    /// Clients come in at a door.
-    fn accept(&mut self, name: u32) {
-        for _ in 0..MOST_ACCEPTED {
-            if self.is_full() {
-                return self.rest_doors();
-            }
-            let Some(door) = self.doors.get(&name).filter(|door| door.is_open()) else {
-                return;
-            };
-            let (socket, client) = match door.accept() {
-                Ok(accepted) => accepted,
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    return self.rest_doors();
+    /// Routes the connections of all tenants that wait for room at a listener.
+    pub(crate) fn retry_all(&mut self) {
+        if self.retrying.is_empty() {
+            return;
+        }
+        for tenant in std::mem::take(&mut self.retrying) {
+            self.current = tenant;
+            self.retry_targets();
+            self.note_retries();
+        }
+    }
+
+    /// Connections of the present tenant were routed: some may wait for room.
+    pub(crate) fn note_retries(&mut self) {
+        let served = self.tenants.get(self.current);
+        if served.is_some_and(|served| served.targets.next_retry().is_some()) {
+            self.retrying.insert(self.current);
+        }
+    }
+
+    /// A session has ended: its connections are reset, and all that it had goes.
+    pub(crate) fn remove_tenant(&mut self, tenant: TenantNumber) {
+        for number in self.table.of_tenant(tenant) {
+            if let Some(connection) = self.table.at_mut(number) {
+                connection::make_reset(&connection.socket);
+                let state = std::mem::replace(&mut connection.state, State::Changing);
+                if let State::Connecting(lane) | State::Offered(_, lane, _) | State::Open(lane) =
+                    state
+                {
+                    lane.close(true);
                 }
-                Err(_) => return,
-            };
-            let server = door.server();
-            let Some(listener) = door.listener(self.listeners.iter()) else {
-                connection::make_reset(&socket);
-                continue;
-            };
-            self.prepare(&socket);
-            let destination = Destination {
-                listener,
-                client,
-                server,
-                since: Instant::now(),
-            };
-            if let Some(ticket) = self.add(State::Arriving(destination), socket) {
-                add(&self.counters.accepted, 1);
-                self.route(ticket);
             }
+            self.remove(number);
         }
-    }
-
-    /// No client can be taken now: those that come wait with the kernel.
-    fn rest_doors(&mut self) {
-        if self.doors_rest_until.is_none() {
-            for door in self.doors.values() {
-                self.cells.forget_own(door.socket());
+        for key in self.links_of(tenant) {
+            if let Some(end) = self.cells.link(key) {
+                end.fail();
             }
-            self.doors_rest_until = Some(Instant::now() + DOOR_PAUSE);
+            self.cells.remove_link(key);
+            self.places.remove_link(key);
         }
+        self.close_doors(tenant, |_| false);
+        self.retrying.remove(&tenant);
+        self.leaving.remove(&tenant);
+        self.schedule.remove_tenant(tenant);
+        self.tenants.remove(tenant);
     }
+}
 
-    fn end_of_rest(&mut self) {
-        let is_due = self
-            .doors_rest_until
-            .is_some_and(|until| until <= Instant::now());
-        if is_due {
-            self.doors_rest_until = None;
-            for (name, door) in self.doors.iter().filter(|(_, door)| door.is_open()) {
-                watch_door(&self.cells, *name, door);
-            }
-        }
-    }
+/// The name of an own descriptor of that kind.
+pub const fn name_of(kind: u32, number: u32) -> u32 {
+    kind << KIND_SHIFT | number
+}
 
-    /// Doors are open where somebody listens.
-    fn look_at_doors(&mut self) {
-        let rests = self.doors_rest_until.is_some();
-        for (name, door) in &mut self.doors {
-            let listens = door.listener(self.listeners.iter()).is_some();
-            match door.set_open(listens) {
-                Ok(Change::Opened) if !rests => watch_door(&self.cells, *name, door),
-                Ok(Change::Shut) => self.cells.forget_own(door.socket()),
-                Ok(_) => {}
-                Err(errno) => tracing::warn!(
-                    "tenant {}: no client can come in at {} ({errno})",
-                    self.tenant.name,
-                    door.publish().host
-                ),
-            }
-        }
-    }
-
-    fn on_tenant(&mut self, tenant: Arc<Tenant>) {
-        self.caps.set(&tenant, self.now());
-        let (kept, gone) = std::mem::take(&mut self.doors)
-            .into_iter()
-            .partition(|(_, door)| tenant.publish.contains(&door.publish()));
-        self.doors = kept;
-        let gone: BTreeMap<u32, Door> = gone;
-        for door in gone.values() {
-            self.cells.forget_own(door.socket());
-        }
-        self.tenant = tenant;
-    }
+/// The name of a door.
+pub const fn door_name(number: u32) -> u32 {
+    name_of(DOOR, number)
 }
 
 /// The congestion control of a new socket; empty where that can not be learned.
@@ -400,20 +421,11 @@ fn kernels_congestion_control() -> String {
     name.unwrap_or_default()
 }
 
-fn watch_door(cells: &Cells, name: u32, door: &Door) {
-    if let Err(errno) = cells.watch_own(door.socket(), name) {
-        tracing::warn!(
-            "clients at {} are not heard of ({errno})",
-            door.publish().host
-        );
-    }
-}
-
 impl Worker for KernelWorker {
     type Message = Message;
 
     fn cells_and_inbox(&mut self) -> (&mut Cells, &Mailbox<Message>) {
-        (&mut self.cells, &self.mail.messages)
+        (&mut self.cells, &self.mail)
     }
 
     fn message_buffer(&mut self) -> &mut Vec<Message> {
@@ -431,7 +443,20 @@ impl Worker for KernelWorker {
     fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.next();
         let timer = timer.and_then(|at| self.epoch.checked_add(Duration::from_nanos(at)));
-        let times = [timer, self.targets.next_retry(), self.doors_rest_until];
+        let retrying = self
+            .retrying
+            .iter()
+            .filter_map(|one| self.tenants.get(*one));
+        let retry = retrying
+            .filter_map(|served| served.targets.next_retry())
+            .min();
+        let times = [
+            timer,
+            retry,
+            self.doors_rest_until(),
+            self.next_measurement,
+            self.next_leave(),
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -441,26 +466,9 @@ impl Worker for KernelWorker {
 
     fn on_message(&mut self, message: Message) {
         match message {
-            Message::Core(command) => self.ended |= !self.on_command(command),
-            Message::Gateway(number) => self.gateway = Some(number),
-            Message::Listener(ListenerChange::Added(number, listener)) => {
-                self.listeners.insert(number, listener);
-                self.look_at_doors();
-            }
-            Message::Listener(ListenerChange::Removed(number)) => {
-                self.listeners.remove(&number);
-                self.look_at_doors();
-            }
-            Message::Tenant(tenant) => self.on_tenant(tenant),
-            Message::Doors(doors) => {
-                for door in doors {
-                    if self.next_door < FIRST_CONNECTION {
-                        self.doors.insert(self.next_door, door);
-                        self.next_door += 1;
-                    }
-                }
-                self.look_at_doors();
-            }
+            Message::Session(socket) => self.on_session(socket),
+            Message::Fairness(fairness) => self.set_fairness(fairness),
+            Message::Stop => self.ended = true,
         }
     }
 
@@ -484,6 +492,10 @@ impl Worker for KernelWorker {
         true
     }
 
+    fn on_link_news(&mut self, key: Key) {
+        self.current = self.tenant_of_link(key);
+    }
+
     fn on_opened(&mut self, key: Key, opened: Opened) {
         self.dial(key, opened);
     }
@@ -493,34 +505,66 @@ impl Worker for KernelWorker {
     }
 
     fn on_own(&mut self, name: u32) {
-        match name.checked_sub(FIRST_CONNECTION) {
-            None => self.accept(name),
-            Some(number) => self.on_socket(number, false),
+        let number = name & MOST_NAMES;
+        match name >> KIND_SHIFT {
+            SESSION => self.hear(name),
+            DOOR => self.accept(number),
+            _ => self.on_socket(number, false),
         }
     }
 
     fn on_own_end(&mut self, name: u32) {
-        match name.checked_sub(FIRST_CONNECTION) {
-            None => self.accept(name),
-            Some(number) => self.on_socket(number, true),
+        match name >> KIND_SHIFT {
+            CONNECTION => self.on_socket(name & MOST_NAMES, true),
+            _ => self.on_own(name),
         }
     }
 
     fn on_pass(&mut self) {
-        if self.doors_rest_until.is_some() {
-            self.end_of_rest();
-        }
+        self.end_of_rest();
+        self.leave();
+        self.measure();
     }
 
     fn work(&mut self) {
-        for _ in 0..self.queue.len() {
-            if let Some(number) = self.queue.pop_front() {
-                self.turn(number);
+        if self.schedule.is_empty() {
+            return;
+        }
+        let mut now = self.now();
+        for _ in 0..MOST_TURNS {
+            let Some(grant) = self.schedule.next() else {
+                return;
+            };
+            self.turn(&grant, now);
+            let after = self.now();
+            let took = after.saturating_sub(now);
+            now = after;
+            self.schedule.on_turn(&grant, took);
+            let number = usize::try_from(grant.socket.0).unwrap_or(usize::MAX);
+            if self.table.at_mut(number).is_some_and(|one| !one.queued) {
+                self.schedule.rest(&grant);
+            }
+            if let Some(served) = self.tenants.get(grant.tenant.0) {
+                served.counters.add(Counter::Turns, 1);
+                served.counters.add(Counter::Nanoseconds, took);
             }
         }
     }
 
     fn take_remaining_work(&mut self) -> bool {
-        !self.queue.is_empty()
+        !self.schedule.is_empty()
+    }
+
+    fn end(&mut self) {
+        for tenant in self.tenants.numbers() {
+            self.remove_tenant(tenant);
+        }
+    }
+}
+
+impl Served {
+    /// Whether connections at its doors are taken now.
+    pub(crate) fn rests(&self) -> bool {
+        self.doors_rest_until.is_some()
     }
 }

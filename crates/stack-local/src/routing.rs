@@ -30,7 +30,7 @@ impl Router for Local {
         &self.count
     }
 
-    fn request(&self, request: StackRequest) {
+    fn request(&mut self, request: StackRequest) {
         self.mail.requests.send(request);
     }
 

@@ -19,7 +19,7 @@ const USED: [(CapabilitySet, &str); 3] = [
     // Niceness of workers below 0 (`latency-priority`).
     (CapabilitySet::SYS_NICE, "CAP_SYS_NICE"),
 ];
-/// Sockets of tenants belong to the users that their tables name.
+/// Sockets of tenants and stacks belong to the users that their tables name.
 const OWNING: (CapabilitySet, &str) = (CapabilitySet::CHOWN, "CAP_CHOWN");
 /// A congestion control that the kernel does not allow to everybody.
 const RESTRICTED: (CapabilitySet, &str) = (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN");
@@ -32,13 +32,12 @@ pub fn reduce(configuration: Option<&Configuration>) {
     let control = configuration.and_then(restricted_control);
     let mut wanted = USED.to_vec();
     wanted.extend(control.map(|_| RESTRICTED));
-    let tenants = configuration.map_or(&[][..], |configuration| &configuration.tenants);
-    wanted.extend(
-        tenants
-            .iter()
-            .find(|one| one.user.is_some())
-            .map(|_| OWNING),
-    );
+    let owns = configuration.is_some_and(|configuration| {
+        let mut tenants = configuration.tenants.iter();
+        let mut stacks = configuration.stacks.iter();
+        tenants.any(|one| one.user.is_some()) || stacks.any(|one| one.user.is_some())
+    });
+    wanted.extend(owns.then_some(OWNING));
     match keep(&wanted) {
         Ok(kept) if kept.is_empty() => {}
         Ok(kept) => tracing::info!("keeps {} of its capabilities", kept.join(", ")),
@@ -54,6 +53,14 @@ pub fn reduce(configuration: Option<&Configuration>) {
              `sysctl -w net.ipv4.tcp_allowed_congestion_control='... {control}'` allows it to everybody",
             RESTRICTED.1
         );
+    }
+}
+
+/// Drops all capabilities that a stack process does not use.
+pub fn reduce_stack() {
+    let wanted = [USED[1], RESTRICTED];
+    if let Err(error) = keep(&wanted).and_then(|_| set_no_new_privs(true)) {
+        tracing::warn!("capabilities cannot be given up ({error})");
     }
 }
 

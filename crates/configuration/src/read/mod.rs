@@ -4,6 +4,7 @@
 mod host;
 mod peers;
 mod policies;
+mod stacks;
 mod table;
 mod tenants;
 mod transport;
@@ -21,7 +22,7 @@ use table::{Item, Section};
 /// Largest file that is taken for a configuration, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 /// The known tables.
-pub(crate) const SECTIONS: [&str; 8] = [
+pub(crate) const SECTIONS: [&str; 9] = [
     "host",
     "peers",
     "scheduler",
@@ -30,6 +31,7 @@ pub(crate) const SECTIONS: [&str; 8] = [
     "limits",
     "metrics",
     "tenants",
+    "stacks",
 ];
 
 impl Configuration {
@@ -82,10 +84,12 @@ impl Configuration {
         let scheduler = policies::scheduler(&root);
         let host = host::host(&root);
         let metrics = host::metrics(&root, &host);
+        let stacks = stacks::stacks(&root, refusal);
         let mut configuration = Self {
             file: absolute(file),
             peers: peers::peers(&root, &host, &scheduler, file),
-            tenants: tenants::tenants(&root, (&host, metrics), file, refusal),
+            tenants: tenants::tenants(&root, (&host, metrics), &stacks, (file, refusal)),
+            stacks,
             metrics,
             host,
             scheduler,

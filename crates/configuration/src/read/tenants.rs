@@ -10,11 +10,12 @@ use super::host::is_name;
 use super::path_from;
 use super::table::{Item, Section};
 use super::transport::{Refusal, congestion_control};
-use crate::tenant::{Publish, Reach, TENANT_CONNECTIONS, Tenant};
+use crate::stack::StackTable;
+use crate::tenant::{MOST_WEIGHT, Publish, Reach, TENANT_CONNECTIONS, Tenant};
 use crate::types::Host;
 
 /// Keys of a tenant.
-const TENANT: [&str; 12] = [
+const TENANT: [&str; 14] = [
     "name",
     "socket",
     "user",
@@ -27,6 +28,8 @@ const TENANT: [&str; 12] = [
     "rate-in",
     "rate-out",
     "connections",
+    "stack",
+    "weight",
 ];
 /// A socket is opened by writing to it: the other bits of a mode have no effect.
 const MODES: [&str; 3] = ["0600", "0660", "0666"];
@@ -38,8 +41,8 @@ const DNS: u16 = 53;
 pub fn tenants(
     root: &Section<'_>,
     (host, metrics): (&Host, Option<SocketAddr>),
-    file: &Path,
-    refusal: Refusal<'_>,
+    stacks: &[StackTable],
+    (file, refusal): (&Path, Refusal<'_>),
 ) -> Vec<Tenant> {
     let mut tenants: Vec<Tenant> = Vec::new();
     for section in root.sections("tenants") {
@@ -61,6 +64,14 @@ pub fn tenants(
             section.report(&name.span, "name", sentence);
         }
         let addresses = addresses(&section);
+        let stack = stack(&section, stacks);
+        let others = Others {
+            tenants: &tenants,
+            stacks,
+            namespace: namespace_of(stacks, stack.as_deref()),
+            host,
+            metrics,
+        };
         let tenant = Tenant {
             name: name.map(|name| name.value).unwrap_or_default(),
             socket: socket(&section, file, &tenants),
@@ -69,10 +80,15 @@ pub fn tenants(
                 .and_then(|item| u32::try_from(item.value).ok()),
             mode: mode(&section),
             reach: parsed(&section, "reach", Reach::from_str),
-            publish: publish(&section, &addresses, &tenants, (host, metrics)),
+            publish: publish(&section, &addresses, &others),
             addresses,
             resolver: resolver(&section),
-            congestion_control: congestion_control(&section, refusal),
+            congestion_control: congestion_control(&section, refusal).or_else(|| {
+                let stack = stacks
+                    .iter()
+                    .find(|one| Some(&one.name) == stack.as_ref())?;
+                stack.congestion_control.clone()
+            }),
             rate_in: rate(&section, "rate-in"),
             rate_out: rate(&section, "rate-out"),
             connections: section
@@ -80,6 +96,10 @@ pub fn tenants(
                 .map_or(TENANT_CONNECTIONS, |item| {
                     u32::try_from(item.value).unwrap_or(u32::MAX)
                 }),
+            weight: section
+                .count("weight", 1..=u64::from(MOST_WEIGHT))
+                .map_or(1, |item| u16::try_from(item.value).unwrap_or(MOST_WEIGHT)),
+            stack,
         };
         tenants.push(tenant);
     }
@@ -157,12 +177,37 @@ fn addresses(section: &Section<'_>) -> Vec<IpAddr> {
     found
 }
 
-fn publish(
-    section: &Section<'_>,
-    addresses: &[IpAddr],
-    tenants: &[Tenant],
-    (host, metrics): (&Host, Option<SocketAddr>),
-) -> Vec<Publish> {
+/// The stack that serves a tenant; `None` for one of its own within the daemon.
+fn stack(section: &Section<'_>, stacks: &[StackTable]) -> Option<String> {
+    let item = section.string("stack")?;
+    let text = item.value;
+    if text == "kernel" {
+        return None;
+    }
+    if !stacks.iter().any(|stack| stack.name == text) {
+        let sentence = format!("there is no stack {text}: add a table [[stacks]] with this name");
+        section.report(&item.span, "stack", sentence);
+    }
+    Some(text)
+}
+
+/// What a published port may be in the way of.
+struct Others<'a> {
+    tenants: &'a [Tenant],
+    stacks: &'a [StackTable],
+    /// The network namespace of the tenant's stack.
+    namespace: Option<&'a Path>,
+    host: &'a Host,
+    metrics: Option<SocketAddr>,
+}
+
+/// The network namespace of a stack; `None` for the daemon's.
+fn namespace_of<'a>(stacks: &'a [StackTable], name: Option<&str>) -> Option<&'a Path> {
+    let stack = stacks.iter().find(|one| Some(one.name.as_str()) == name)?;
+    stack.namespace.as_deref()
+}
+
+fn publish(section: &Section<'_>, addresses: &[IpAddr], others: &Others<'_>) -> Vec<Publish> {
     let mut found: Vec<Publish> = Vec::new();
     for item in section.strings("publish") {
         let text = &item.value;
@@ -173,7 +218,7 @@ fn publish(
             section.report(&item.span, "publish", sentence);
             continue;
         };
-        if let Some(problem) = conflict(one, &found, addresses, tenants, (host, metrics)) {
+        if let Some(problem) = conflict(one, &found, addresses, others) {
             section.report(&item.span, "publish", problem);
             continue;
         }
@@ -187,8 +232,7 @@ fn conflict(
     one: Publish,
     found: &[Publish],
     addresses: &[IpAddr],
-    tenants: &[Tenant],
-    (host, metrics): (&Host, Option<SocketAddr>),
+    others: &Others<'_>,
 ) -> Option<String> {
     let own = one.host;
     let family = if own.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -200,21 +244,28 @@ fn conflict(
     if found.iter().any(|other| one.meets(other.host)) {
         return Some(format!("{own} is published twice: remove one"));
     }
-    let other = tenants
+    // Ports of another network namespace are other ports.
+    let mut tenants = others
+        .tenants
         .iter()
-        .find(|tenant| tenant.publish.iter().any(|other| one.meets(other.host)));
+        .filter(|tenant| namespace_of(others.stacks, tenant.stack.as_deref()) == others.namespace);
+    let other = tenants.find(|tenant| tenant.publish.iter().any(|other| one.meets(other.host)));
     if let Some(other) = other {
         let name = &other.name;
         return Some(format!(
             "tenant {name} publishes {own} already: write another port"
         ));
     }
-    if host.listen.iter().any(|listen| one.meets(*listen)) {
+    if others.namespace.is_some() {
+        return None;
+    }
+    if others.host.listen.iter().any(|listen| one.meets(*listen)) {
         return Some(format!(
             "{own} is where other hosts dial (host.listen): write another port"
         ));
     }
-    metrics
+    others
+        .metrics
         .filter(|metrics| one.meets(*metrics))
         .map(|_| format!("metrics are served at {own}: write another port"))
 }

@@ -44,7 +44,7 @@ fn keys_that_are_not_known() {
         &place,
         "[hosts]\n",
         "netchannel.toml:1:2: hosts: there is no key \"hosts\" here: is \"host\" meant? \
-         (host, peers, scheduler, transport, times, limits, metrics, tenants)",
+         (host, peers, scheduler, transport, times, limits, metrics, tenants, stacks)",
     );
     one(
         &place,

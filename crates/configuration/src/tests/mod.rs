@@ -3,6 +3,7 @@
 mod changes;
 mod document;
 mod mistakes;
+mod stacks;
 mod tenants;
 
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use netchannel_control::tenants::TenantView;
 /// A metric of a tenant: its name, its type, its help and its value.
 type Metric = (&'static str, Kind, &'static str, fn(&TenantView) -> u64);
 
-const METRICS: [Metric; 7] = [
+const METRICS: [Metric; 9] = [
     (
         "netchannel_tenant_connections",
         Gauge,
@@ -49,6 +49,18 @@ const METRICS: [Metric; 7] = [
         Counter,
         "Bytes from the tenant to the network.",
         |tenant| tenant.bytes_out,
+    ),
+    (
+        "netchannel_tenant_turns_total",
+        Counter,
+        "Turns that the tenant's connections had at its stack.",
+        |tenant| tenant.turns,
+    ),
+    (
+        "netchannel_tenant_stack_nanoseconds_total",
+        Counter,
+        "Processor time of the stack on the tenant's behalf, in nanoseconds.",
+        |tenant| tenant.processor_nanoseconds,
     ),
 ];
 

@@ -145,7 +145,7 @@ impl Daemon {
             for stack in &mut self.stacks {
                 warnings.extend(stack.configure(current));
             }
-            warnings.extend(self.tenants.configure(&current.tenants));
+            warnings.extend(self.tenants.configure(&current.tenants, &current.stacks));
         }
         self.configured = Some(configured);
         self.publish_copy_rules();

@@ -2,22 +2,29 @@
 //! thread of its own: nothing that one does is seen, or waited for, by another.
 //!
 //! ```text
-//!  daemon's thread: Tenants --start, stop--> tenant's thread: Daemon (tenant's attach socket, CoreEngine)
-//!                      |                          |
-//!                      +--Control: reach, caps--> stack-kernel's worker
+//!  daemon's thread: Tenants --start, stop--> tenant's thread: Daemon (tenant's attach socket, CoreEngine, SessionStack)
+//!                      |  |                                                                              ^
+//!                      |  +--Control: tables, published ports, sessions--------------------------------- + sessions
+//!                      +--Stacks: processes, and a thread of its own for a tenant that names none -------+
 //! ```
 
+use super::stacks::Stacks;
 use super::{Daemon, Stopper};
 use crate::options::{Options, ServeError};
-use netchannel_configuration::Tenant;
-use netchannel_control::tenants::TenantView;
+use netchannel_configuration::{StackTable, Tenant};
+use netchannel_control::tenants::{FormerStack, TenantView};
 use netchannel_engine::limits::Limits;
 use netchannel_service::memory::half_of_the_hosts;
-use netchannel_stack_kernel::{Control, KernelStack};
+use netchannel_stack_kernel::KernelThread;
+use netchannel_stack_process::message::SessionLimits;
+use netchannel_stack_process::session::{Bind, Control, NewSession, SessionStack, refusal};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Descriptors that a tenant has however many there are: as many as CoreEngine keeps free, and as many for use.
 const LEAST_DESCRIPTORS: usize = 256;
@@ -30,9 +37,16 @@ struct Served {
     tenant: Arc<Tenant>,
     socket: PathBuf,
     control: Control,
+    /// The stack that takes new connections; none until that of its table is attached.
+    stack: Option<String>,
+    /// Stacks of its own, within the daemon; the last is in use, if the tenant has no other.
+    own: Vec<KernelThread>,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
 }
+
+/// The name of a stack of the tenant's own.
+const OWN: &str = "kernel";
 
 impl Drop for Served {
     fn drop(&mut self) {
@@ -56,24 +70,51 @@ pub struct Tenants {
     daemon_socket: PathBuf,
     limits: Limits,
     version: String,
+    stacks: Stacks,
     served: Vec<Served>,
 }
 
 impl Tenants {
     /// None yet. Their sizes and quotas are those of the daemon, for each tenant.
-    pub fn new(options: &Options) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn new(options: &Options, launcher: Option<OwnedFd>) -> Result<Self, Errno> {
+        Ok(Self {
             daemon_socket: options.socket.clone(),
             limits: options.limits,
             version: options.version.clone(),
+            stacks: Stacks::new(&options.socket, launcher)?,
             served: Vec::new(),
+        })
+    }
+
+    /// A descriptor that is readable when something has happened to a stack process.
+    pub fn watched(&self) -> BorrowedFd<'_> {
+        self.stacks.watched()
+    }
+
+    /// When a stack process is to be started.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.stacks.deadline()
+    }
+
+    /// Something has happened to a stack process, or one is to be started. A stack that is attached serves its tenants from now on.
+    pub fn look(&mut self, now: Instant) {
+        for name in self.stacks.look(now) {
+            for place in 0..self.served.len() {
+                let served = self.served.get(place);
+                if served.is_some_and(|one| one.tenant.stack.as_ref() == Some(&name)) {
+                    self.give_stack(place, true);
+                }
+            }
         }
     }
 
-    /// Serves these tenants and no others. Those that are served already go on: with other caps, other ports and another reach, where
+    /// Serves these tenants and no others, with these stack processes. Those that are served already go on: with other caps, other ports and another reach, where
     /// their tables say so. Returns a sentence for each thing that can not be done.
-    pub fn configure(&mut self, tenants: &[Tenant]) -> Vec<String> {
-        let mut problems = Vec::new();
+    pub fn configure(&mut self, tenants: &[Tenant], stacks: &[StackTable]) -> Vec<String> {
+        let mut problems = self.stacks.configure(stacks);
         self.served.retain(|one| {
             let now = tenants.iter().find(|now| now.name == one.tenant.name);
             let stays = now.is_some_and(|now| is_same_place(&one.tenant, now));
@@ -86,25 +127,116 @@ impl Tenants {
             let known = self.served.iter_mut();
             match known.into_iter().find(|one| one.tenant.name == tenant.name) {
                 Some(known) if *known.tenant == *tenant => {}
-                Some(known) => {
-                    known.tenant = Arc::new(tenant.clone());
-                    problems.extend(known.control.configure(&known.tenant));
-                }
+                Some(known) => known.tenant = Arc::new(tenant.clone()),
                 None => match self.start(tenant, tenants.len()) {
-                    Ok((served, told)) => {
+                    Ok(served) => {
                         let shown = served.socket.display();
                         tracing::info!("tenant {} is served at {shown}", tenant.name);
                         self.served.push(served);
-                        problems.extend(told);
                     }
-                    Err(sentence) => problems.push(sentence),
+                    Err(sentence) => {
+                        problems.push(sentence);
+                        continue;
+                    }
                 },
+            }
+            let known = self.served.iter();
+            if let Some(place) = known
+                .into_iter()
+                .position(|one| one.tenant.name == tenant.name)
+            {
+                problems.extend(self.apply(place));
+                problems.extend(self.give_stack(place, false));
             }
         }
         problems
     }
 
-    fn start(&self, tenant: &Tenant, count: usize) -> Result<(Served, Vec<String>), String> {
+    /// The tenant's table holds from now on.
+    fn apply(&mut self, place: usize) -> Vec<String> {
+        let Some(served) = self.served.get(place) else {
+            return Vec::new();
+        };
+        let namespace = |name: &str| {
+            self.stacks
+                .table(name)
+                .and_then(|one| one.namespace.as_ref())
+        };
+        let wanted = served.tenant.stack.as_deref().and_then(namespace);
+        let present = served.stack.as_deref().and_then(namespace);
+        if wanted != present {
+            // Ports of another network namespace.
+            served.control.give_up_ports();
+        }
+        let bind: Option<Bind> = wanted.is_none().then_some(netchannel_stack_kernel::BIND);
+        let problems = served.control.configure(&served.tenant, bind);
+        let told = problems.into_iter();
+        told.map(|(port, errno)| refusal(&served.tenant, &port, errno))
+            .collect()
+    }
+
+    /// The stack of the tenant's table takes its new connections, as soon as it is there; a process that was started `anew` even where the tenant had it before.
+    fn give_stack(&mut self, place: usize, anew: bool) -> Option<String> {
+        let limits = self.share(self.served.len());
+        let served = self.served.get_mut(place)?;
+        let wanted = served
+            .tenant
+            .stack
+            .clone()
+            .unwrap_or_else(|| OWN.to_owned());
+        if served.stack.as_ref() == Some(&wanted) && !anew {
+            return None;
+        }
+        let name = &served.tenant.name;
+        let (socket, binds_ports) = if served.tenant.stack.is_none() {
+            let started = KernelThread::start(name);
+            let session = started.and_then(|own| Ok((own.session()?, own)));
+            match session {
+                Ok((socket, own)) => {
+                    served.own.push(own);
+                    (socket, false)
+                }
+                Err(errno) => return Some(format!("tenant {name} has no stack ({errno})")),
+            }
+        } else {
+            match self.stacks.session(&wanted) {
+                Some(session) => session,
+                None => {
+                    // It is told when it is attached.
+                    let absence = self.stacks.absence(&wanted)?;
+                    tracing::info!("tenant {name} waits: {absence}");
+                    return None;
+                }
+            }
+        };
+        let limits = SessionLimits {
+            anchors: limits.descriptors / 2,
+            sockets: limits.descriptors / 4,
+        };
+        let session = NewSession {
+            stack: wanted.clone(),
+            socket,
+            limits,
+            binds_ports,
+        };
+        match served.control.use_session(session) {
+            Ok(()) => {
+                if let Some(former) = served
+                    .stack
+                    .replace(wanted.clone())
+                    .filter(|one| *one != wanted)
+                {
+                    tracing::info!(
+                        "tenant {name}: new connections go to stack {wanted} instead of {former}"
+                    );
+                }
+                None
+            }
+            Err(errno) => Some(format!("tenant {name} has no stack ({errno})")),
+        }
+    }
+
+    fn start(&self, tenant: &Tenant, count: usize) -> Result<Served, String> {
         let name = &tenant.name;
         let fail = |error: String| format!("tenant {name} is not served: {error}");
         let socket = socket_of(tenant, &self.daemon_socket);
@@ -139,14 +271,15 @@ impl Tenants {
         let thread = thread.map_err(|error| fail(format!("no thread can be had ({error})")))?;
         let ended = || fail("its thread has ended".to_owned());
         let ready = receiver.recv().map_err(|_| ended())?.map_err(fail)?;
-        let served = Served {
+        Ok(Served {
             tenant,
             socket,
             control: ready.control,
+            stack: None,
+            own: Vec::new(),
             stopper: ready.stopper,
             thread: Some(thread),
-        };
-        Ok((served, ready.problems))
+        })
     }
 
     /// The limits of one of `count` tenants. What the process has as a whole is shared out, with one share for the host's own programs, so
@@ -174,7 +307,14 @@ impl Tenants {
     }
 
     /// What is shown of them.
-    pub fn show(&self) -> Vec<TenantView> {
+    pub fn show(&mut self) -> Vec<TenantView> {
+        for served in &mut self.served {
+            let sessions = served.control.stacks();
+            let own = sessions.iter().filter(|(name, _)| name == OWN).count();
+            // Those whose last connection has ended.
+            let ended = served.own.len().saturating_sub(own);
+            served.own.drain(..ended);
+        }
         self.served.iter().map(show).collect()
     }
 }
@@ -183,24 +323,16 @@ impl Tenants {
 struct Ready {
     stopper: Stopper,
     control: Control,
-    problems: Vec<String>,
 }
 
 /// On the tenant's thread.
 fn bind(options: Options) -> Result<(Daemon, Ready), ServeError> {
     let tenant = options.tenant.clone().ok_or(ServeError::NoTenant)?;
-    let descriptors = options.limits.descriptors;
-    let started = KernelStack::start(&tenant, descriptors);
-    let (stack, problems) = started.map_err(ServeError::Events)?;
+    let stack = SessionStack::new(tenant).map_err(ServeError::Events)?;
     let control = stack.control();
     let daemon = Daemon::bind_with(options, |_| vec![Box::new(stack)])?;
     let stopper = daemon.stopper()?;
-    let ready = Ready {
-        stopper,
-        control,
-        problems,
-    };
-    Ok((daemon, ready))
+    Ok((daemon, Ready { stopper, control }))
 }
 
 /// Where the programs of a tenant attach.
@@ -232,7 +364,12 @@ fn show(served: &Served) -> TenantView {
         addresses: strings(&tenant.addresses),
         reach: strings(&tenant.reach),
         publish: strings(&tenant.publish),
-        stack: "kernel".to_owned(),
+        stack: served
+            .stack
+            .clone()
+            .unwrap_or_else(|| "none yet".to_owned()),
+        former_stacks: former_stacks(served),
+        weight: tenant.weight,
         congestion_control: tenant.congestion_control.clone(),
         rate_in: rate(tenant.rate_in),
         rate_out: rate(tenant.rate_out),
@@ -244,7 +381,19 @@ fn show(served: &Served) -> TenantView {
         over_limit: counts.over_limit,
         bytes_in: counts.bytes_in,
         bytes_out: counts.bytes_out,
+        turns: counts.turns,
+        processor_nanoseconds: counts.nanoseconds,
     }
+}
+
+/// Stacks on which connections of the tenant go on, that began before it had another one.
+fn former_stacks(served: &Served) -> Vec<FormerStack> {
+    let mut sessions = served.control.stacks().into_iter();
+    let present = sessions.next();
+    drop(present);
+    sessions
+        .map(|(name, connections)| FormerStack { name, connections })
+        .collect()
 }
 
 fn strings<T: ToString>(items: &[T]) -> Vec<String> {
@@ -264,6 +413,7 @@ mod tests {
             daemon_socket: place.join("nc.sock"),
             limits: Limits::default(),
             version: "test".to_owned(),
+            stacks: Stacks::new(&place.join("nc.sock"), None).unwrap(),
             served: Vec::new(),
         }
     }
@@ -273,21 +423,21 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut tenants = tenants(place.path());
         let nothing = Vec::<String>::new();
-        assert_eq!(tenants.configure(&[tenant()]), nothing);
+        assert_eq!(tenants.configure(&[tenant()], &[]), nothing);
         let socket = place.path().join("tenants/web/nc.sock");
         assert!(socket.exists());
         let mut changed = tenant();
         changed.reach = vec!["10.0.0.0/8".parse().unwrap()];
-        assert_eq!(tenants.configure(&[changed.clone()]), nothing);
+        assert_eq!(tenants.configure(&[changed.clone()], &[]), nothing);
         let shown = tenants.show();
         assert_eq!(
             (shown.len(), &shown[0].reach[..]),
             (1, &["10.0.0.0/8".to_owned()][..])
         );
         changed.addresses = vec![[10, 88, 0, 3].into()];
-        assert_eq!(tenants.configure(&[changed]), nothing);
+        assert_eq!(tenants.configure(&[changed], &[]), nothing);
         assert_eq!(tenants.show()[0].addresses, ["10.88.0.3"]);
-        assert_eq!(tenants.configure(&[]), nothing);
+        assert_eq!(tenants.configure(&[], &[]), nothing);
         assert!(!socket.exists() && tenants.show().is_empty());
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     }
@@ -303,7 +453,7 @@ mod tests {
         let mut other = tenant();
         other.name = "other".to_owned();
         other.socket = Some("/proc/no/such.sock".into());
-        let problems = tenants.configure(&[other, web]);
+        let problems = tenants.configure(&[other, web], &[]);
         assert_eq!(problems.len(), 2, "{problems:?}");
         assert!(
             problems[0].starts_with("tenant other is not served: "),

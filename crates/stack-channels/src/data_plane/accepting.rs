@@ -45,7 +45,7 @@ impl Router for ChannelWorker {
         &self.shared.count
     }
 
-    fn request(&self, request: StackRequest) {
+    fn request(&mut self, request: StackRequest) {
         self.report(Report::Request(request));
     }
 
