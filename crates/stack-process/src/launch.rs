@@ -13,6 +13,8 @@ pub struct Launch {
     pub kind: String,
     /// Its name.
     pub name: String,
+    /// The number of this start, which the launcher repeats.
+    pub start: u64,
     /// Where it attaches.
     pub socket: PathBuf,
     /// The network namespace; by default the launcher's.
@@ -30,15 +32,15 @@ pub struct Launch {
 pub enum ToLauncher {
     /// Start a stack.
     Start(Launch),
-    /// End the stack of that name, if it runs.
-    End(String),
+    /// End what was started by this number, if it runs. There is no answer.
+    End(u64),
 }
 
 /// A message of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OfLauncher {
-    /// A stack that was started has ended, or was never: its name, and how.
-    Ended(String, String),
+    /// What was started by this number has ended by itself, or never began; and how.
+    Ended(u64, String),
 }
 
 /// Either end of the connection between the daemon and its launcher.

@@ -29,7 +29,7 @@ pub fn start_launcher() -> Result<OwnedFd, String> {
 
 /// A stack that was started.
 struct Started {
-    name: String,
+    number: u64,
     child: Child,
     end: Option<OwnedFd>,
 }
@@ -53,12 +53,14 @@ pub fn launch() -> c_int {
                     Ok(started) => all.push(started),
                     Err(error) => {
                         let how = format!("before it began ({error})");
-                        let _ = daemon.send(&OfLauncher::Ended(launch.name, how));
+                        let _ = daemon.send(&OfLauncher::Ended(launch.start, how));
                     }
                 },
-                Ok(Some(ToLauncher::End(name))) => {
-                    all.iter_mut().filter(|one| one.name == name).for_each(end);
-                    all.retain(|one| one.name != name);
+                Ok(Some(ToLauncher::End(number))) => {
+                    all.iter_mut()
+                        .filter(|one| one.number == number)
+                        .for_each(end);
+                    all.retain(|one| one.number != number);
                 }
                 Ok(None) => break,
                 Err(()) => {
@@ -73,7 +75,7 @@ pub fn launch() -> c_int {
                     (Some(code), _) => format!("with status {code}"),
                     (None, signal) => format!("by signal {}", signal.unwrap_or_default()),
                 };
-                let _ = daemon.send(&OfLauncher::Ended(one.name.clone(), how));
+                let _ = daemon.send(&OfLauncher::Ended(one.number, how));
                 false
             }
             _ => true,
@@ -107,7 +109,7 @@ fn start(launch: &Launch) -> std::io::Result<Started> {
     let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let end = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()).ok());
     Ok(Started {
-        name: launch.name.clone(),
+        number: launch.start,
         child,
         end,
     })

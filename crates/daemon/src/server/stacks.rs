@@ -38,6 +38,8 @@ pub struct Stacks {
     /// All descriptors that say that something has happened.
     watched: OwnedFd,
     all: Vec<StackProcess>,
+    /// How often the launcher was asked for a stack.
+    starts: u64,
 }
 
 /// One of them.
@@ -48,8 +50,8 @@ struct StackProcess {
     listener: OwnedFd,
     unknown: Vec<DaemonEnd>,
     process: Option<DaemonEnd>,
-    /// The launcher was asked for it, and has not said that it ended.
-    runs: bool,
+    /// The number by which the launcher was asked for it, until it has ended.
+    running: Option<u64>,
     started: Instant,
     pause: Duration,
     next_start: Option<Instant>,
@@ -67,6 +69,7 @@ impl Stacks {
             launcher: launcher.map(LaunchEnd::new),
             watched: epoll::create(CreateFlags::CLOEXEC)?,
             all: Vec::new(),
+            starts: 0,
         };
         if let Some(launcher) = &stacks.launcher {
             stacks.watch(launcher)?;
@@ -87,8 +90,8 @@ impl Stacks {
         self.all.retain(|one| {
             let now = tables.iter().find(|table| table.name == one.table.name);
             let stays = now.is_some_and(|now| is_same_process(&one.table, now));
-            if !stays && one.runs {
-                end(launcher, &one.table.name);
+            if let Some(number) = one.running.filter(|_| !stays) {
+                end(launcher, number);
             }
             stays
         });
@@ -125,7 +128,7 @@ impl Stacks {
             listener,
             unknown: Vec::new(),
             process: None,
-            runs: false,
+            running: None,
             started: Instant::now(),
             pause: FIRST_PAUSE,
             next_start: table.starts.then(Instant::now),
@@ -155,9 +158,10 @@ impl Stacks {
                 );
                 continue;
             };
-            match launcher.send(&ToLauncher::Start(one.launch())) {
+            self.starts += 1;
+            match launcher.send(&ToLauncher::Start(one.launch(self.starts))) {
                 Ok(()) => {
-                    one.runs = true;
+                    one.running = Some(self.starts);
                     one.started = now;
                 }
                 Err(errno) => tracing::error!("stack {name} is not started: no launcher ({errno})"),
@@ -172,11 +176,12 @@ impl Stacks {
         };
         loop {
             match launcher.receive() {
-                Ok(Some(OfLauncher::Ended(name, how))) => {
-                    tracing::error!("the process of stack {name} has ended {how}");
-                    let known = self.all.iter_mut().find(|one| one.table.name == name);
-                    if let Some(one) = known {
-                        one.runs = false;
+                Ok(Some(OfLauncher::Ended(number, how))) => {
+                    let mut all = self.all.iter_mut();
+                    if let Some(one) = all.find(|one| one.running == Some(number)) {
+                        let name = &one.table.name;
+                        tracing::error!("the process of stack {name} has ended {how}");
+                        one.running = None;
                         one.process = None;
                         one.start_later(now);
                     }
@@ -199,6 +204,8 @@ impl Stacks {
     /// Something has happened. Returns the names of stacks that are ready for sessions.
     pub fn look(&mut self, now: Instant) -> Vec<String> {
         let mut ready = Vec::new();
+        // First: it knows how a process has ended.
+        self.hear_launcher(now);
         for place in 0..self.all.len() {
             let Some(one) = self.all.get_mut(place) else {
                 break;
@@ -222,13 +229,15 @@ impl Stacks {
                 if one.greet() {
                     ready.push(one.table.name.clone());
                 }
-                if one.notice_end() && one.runs {
-                    // It serves nobody any more.
-                    end(&mut self.launcher, &one.table.name);
+                if one.notice_end() {
+                    if let Some(number) = one.running.take() {
+                        // It may live, and serves nobody any more.
+                        end(&mut self.launcher, number);
+                    }
+                    one.start_later(now);
                 }
             }
         }
-        self.hear_launcher(now);
         self.start_due(now);
         ready
     }
@@ -262,11 +271,12 @@ impl Stacks {
 }
 
 impl StackProcess {
-    fn launch(&self) -> Launch {
+    fn launch(&self, start: u64) -> Launch {
         let table = &self.table;
         Launch {
             kind: table.kind.name().to_owned(),
             name: table.name.clone(),
+            start,
             socket: self.path.clone(),
             namespace: table.namespace.clone(),
             user: table.user,
@@ -352,10 +362,10 @@ impl Drop for StackProcess {
 }
 
 /// Asks the launcher to end a stack.
-fn end(launcher: &mut Option<LaunchEnd>, name: &str) {
+fn end(launcher: &mut Option<LaunchEnd>, number: u64) {
     if let Some(launcher) = launcher {
         // A launcher that has ended has ended its stacks.
-        let _ = launcher.send(&ToLauncher::End(name.to_owned()));
+        let _ = launcher.send(&ToLauncher::End(number));
     }
 }
 
