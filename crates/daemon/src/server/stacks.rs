@@ -305,11 +305,9 @@ impl StackProcess {
                 Err(()) => {}
                 Ok(Some(hello)) => {
                     let mut checked = hello.check(self.table.kind.name(), &self.table.name);
-                    if self
-                        .process
-                        .as_ref()
-                        .is_some_and(|one| !packet::is_hung_up(one))
-                    {
+                    let process = self.process.as_ref();
+                    let is_served = process.is_some_and(|one| !packet::is_hung_up(one));
+                    if checked.is_ok() && is_served {
                         checked = Err("another process serves it".to_owned());
                     }
                     let answer = match &checked {
