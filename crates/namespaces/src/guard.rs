@@ -115,7 +115,10 @@ fn close_range(first: libc::c_uint, last: libc::c_uint) {
 
 /// Kills processes until none is left.
 fn end_inhabitants(inodes: &[u64]) {
-    let homes: Vec<String> = inodes.iter().map(|inode| format!("net:[{inode}]")).collect();
+    let homes: Vec<String> = inodes
+        .iter()
+        .map(|inode| format!("net:[{inode}]"))
+        .collect();
     for _ in 0..LOOKS {
         let inhabitants = inhabitants(&homes);
         if inhabitants.is_empty() {
