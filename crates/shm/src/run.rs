@@ -204,17 +204,6 @@ pub fn scatter_read_urgent(socket: i32, rooms: &[Room<'_>]) -> Result<usize, i32
     to_result(unsafe { libc::recvmsg(socket, &raw mut message, flags) })
 }
 
-/// Whether the next byte of a socket is the urgent one, or comes right behind it. `false` for what is no socket.
-pub fn is_at_mark(socket: i32) -> bool {
-    let mut answer: libc::c_int = 0;
-    // SAFETY: the request stores one int.
-    let result = unsafe { libc::ioctl(socket, SIOCATMARK, &raw mut answer) };
-    result == 0 && answer != 0
-}
-
-/// `SIOCATMARK` of asm/sockios.h, which libc does not have.
-const SIOCATMARK: libc::Ioctl = 0x8905;
-
 fn header(vectors: *mut libc::iovec, count: usize) -> libc::msghdr {
     // SAFETY: all zero is a valid header without name and control data.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };

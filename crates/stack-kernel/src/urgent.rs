@@ -13,7 +13,8 @@ use netchannel_abi::link::side_flags;
 use netchannel_service::lane::Lane;
 use netchannel_service::urgent::Row;
 use netchannel_shm::Room;
-use netchannel_shm::run::{is_at_mark, scatter_read, scatter_read_urgent};
+use netchannel_shm::kernel_socket::is_at_mark;
+use netchannel_shm::run::{scatter_read, scatter_read_urgent};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -92,8 +93,9 @@ impl Urgent {
             first: at,
             end: at + 1,
         };
+        let at_mark = is_at_mark(socket);
         let socket = socket.as_raw_fd();
-        if !is_at_mark(socket) {
+        if !at_mark {
             match scatter_read(socket, rooms) {
                 Err(error) if Errno::from_raw_os_error(error) == Errno::AGAIN => {}
                 read => return Ok((read? as u64, Row::default())),
@@ -117,7 +119,7 @@ impl Urgent {
 
     /// There is no room: the program is told of an urgent byte that comes next all the same, as by TCP.
     pub fn announce(self, socket: &OwnedFd, lane: &mut Lane) {
-        if self.ahead && is_at_mark(socket.as_raw_fd()) {
+        if self.ahead && is_at_mark(socket) {
             let first = lane.published();
             let end = first + 1;
             lane.announce_mark(Row { first, end });

@@ -522,9 +522,10 @@ impl Worker for KernelWorker {
     }
 
     fn on_own_urgent(&mut self, name: u32) {
-        let number = name.checked_sub(FIRST_CONNECTION);
-        let number = number.and_then(|number| usize::try_from(number).ok());
-        if let Some(connection) = number.and_then(|number| self.table.at_mut(number)) {
+        let number = usize::try_from(name & MOST_NAMES).unwrap_or(usize::MAX);
+        if name >> KIND_SHIFT == CONNECTION
+            && let Some(connection) = self.table.at_mut(number)
+        {
             connection.urgent.note();
         }
     }

@@ -11,9 +11,12 @@ use std::process::Command;
 use netchannel_namespaces::{Error, Hosts, Sandbox};
 
 use crate::daemon::PrivateDaemon;
+use crate::support::OWN_PORTS_VARIABLE;
 
-/// The ports that its programs get where they ask for any; all are published.
+/// The ports that its programs get where they ask for any.
 const PORTS: RangeInclusive<u16> = 42_000..=42_399;
+/// The ports for which they ask. These and the others are published.
+const OWN_PORTS: RangeInclusive<u16> = 42_400..=42_599;
 /// Its name.
 const NAME: &str = "sandboxed";
 
@@ -65,7 +68,11 @@ impl Sandboxed {
         // `netchannel tenants run` says the same, and is not there in a sandbox.
         command
             .env("LD_PRELOAD", &self.library)
-            .env("NETCHANNEL_SOCKET", folder.join(NAME).join("nc.sock"));
+            .env("NETCHANNEL_SOCKET", folder.join(NAME).join("nc.sock"))
+            .env(
+                OWN_PORTS_VARIABLE,
+                format!("{},{}", OWN_PORTS.start(), OWN_PORTS.len()),
+            );
         self.place.enter(&mut command);
         command
     }
@@ -77,7 +84,7 @@ fn configuration(hosts: &Hosts) -> String {
         "[host]\nname = \"a\"\n[[tenants]]\nname = \"{NAME}\"\naddresses = [\"{v4}\", \"{v6}\"]\n\
          reach = [\"10.77.0.0/16\", \"[fd77::]/16\"]\npublish = ["
     );
-    for port in PORTS {
+    for port in PORTS.chain(OWN_PORTS) {
         // Writing to a String cannot fail.
         let _ = write!(text, "\"{v4}:{port}:{port}\", \"[{v6}]:{port}:{port}\", ");
     }
