@@ -93,7 +93,7 @@ impl CoreEngine {
             },
         );
         self.add_holder(listener, number);
-        self.announce_to_peers(listener);
+        self.announce(listener);
         Ok(answer(listener, handed))
     }
 
@@ -118,28 +118,25 @@ impl CoreEngine {
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         known.backlog = backlog;
         let handed = Rc::clone(&known.accepts);
-        let was_known_to_peers = known.defers == 0;
+        let changes = known.defers != defers;
         known.defers = defers;
         self.directory.defer(listener, defers);
-        match (was_known_to_peers, defers == 0) {
-            (true, false) => self.note_change(ListenerChange::Removed(listener)),
-            (false, true) => self.announce_to_peers(listener),
-            _ => {}
+        if changes {
+            self.announce(listener);
         }
         self.add_holder(listener, number);
         Ok(answer(listener, handed))
     }
 
-    /// Announces a listener to other hosts, unless it defers: the kernel then defers connections from there.
-    fn announce_to_peers(&mut self, listener: u32) {
-        if let Some(known) = self.listeners.get(&listener)
-            && known.defers == 0
-        {
-            let (address, v6_only) = (known.address, known.v6_only);
-            self.note_change(ListenerChange::Added(
-                listener,
-                OwnListener { address, v6_only },
-            ));
+    /// Tells the stack modules of a listener, or of what has changed of it.
+    fn announce(&mut self, listener: u32) {
+        if let Some(known) = self.listeners.get(&listener) {
+            let own = OwnListener {
+                address: known.address,
+                v6_only: known.v6_only,
+                defers: known.defers,
+            };
+            self.note_change(ListenerChange::Added(listener, own));
         }
     }
 

@@ -106,6 +106,15 @@ fn addresses(host: &Host) -> String {
     text
 }
 
+/// The first addresses of a host on the loopback device of another namespace.
+pub fn on_loopback(place: &Host) -> Result<(), Error> {
+    let mut text = format!("link set lo up\naddr add {}/32 dev lo\n", place.v4(0));
+    if has_ipv6(place) {
+        let _ = writeln!(text, "addr add {}/128 dev lo nodad", place.v6(0));
+    }
+    ip(place, &text)
+}
+
 /// Connections over the cable take this congestion control from their route: the setting of a network namespace takes only
 /// those that every user may have.
 pub fn congestion_control(host: &Host, name: &str) -> Result<(), Error> {

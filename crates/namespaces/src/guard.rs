@@ -24,10 +24,10 @@ pub struct Guard {
 
 impl Guard {
     /// Starts it.
-    pub fn start(namespaces: [&Namespace; 2]) -> io::Result<Self> {
-        let inodes = [namespaces[0].inode()?, namespaces[1].inode()?];
+    pub fn start(namespaces: &[&Namespace]) -> io::Result<Self> {
+        let inodes: Vec<u64> = all(namespaces, Namespace::inode)?;
         // Held, so that no other namespace gets these inodes meanwhile.
-        let held = [namespaces[0].try_clone()?, namespaces[1].try_clone()?];
+        let held = all(namespaces, Namespace::try_clone)?;
         let (reader, writer) = pipe()?;
         // SAFETY: the child goes on as one thread. It allocates, which glibc allows after a fork, and takes no other lock that
         // a thread of ours may hold.
@@ -35,7 +35,7 @@ impl Guard {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(writer);
-                watch(reader, &held, inodes)
+                watch(reader, &held, &inodes)
             }
             process => Ok(Guard {
                 process,
@@ -56,6 +56,13 @@ impl Drop for Guard {
     }
 }
 
+fn all<T>(
+    namespaces: &[&Namespace],
+    of: impl Fn(&Namespace) -> io::Result<T>,
+) -> io::Result<Vec<T>> {
+    namespaces.iter().map(|one| of(one)).collect()
+}
+
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: `ends` has room for two descriptors.
@@ -67,7 +74,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// The guard's life.
-fn watch(reader: OwnedFd, held: &[OwnedFd; 2], inodes: [u64; 2]) -> ! {
+fn watch(reader: OwnedFd, held: &[OwnedFd], inodes: &[u64]) -> ! {
     // SAFETY: neither takes a pointer but to the name, which is terminated. In a session of its own, what is sent to the maker's
     // group or terminal does not reach it.
     unsafe {
@@ -79,7 +86,8 @@ fn watch(reader: OwnedFd, held: &[OwnedFd; 2], inodes: [u64; 2]) -> ! {
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
     // A reader of the maker's output must not wait for this process.
-    close_others(&[reader.as_raw_fd(), held[0].as_raw_fd(), held[1].as_raw_fd()]);
+    let kept = held.iter().chain([&reader]).map(AsRawFd::as_raw_fd);
+    close_others(kept.collect());
     let mut pipe = File::from(reader);
     while !matches!(pipe.read(&mut [0; 1]), Ok(0)) {}
     end_inhabitants(inodes);
@@ -87,11 +95,11 @@ fn watch(reader: OwnedFd, held: &[OwnedFd; 2], inodes: [u64; 2]) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-fn close_others(kept: &[RawFd; 3]) {
-    let mut kept = kept.map(|descriptor| libc::c_uint::try_from(descriptor).unwrap_or(0));
+fn close_others(mut kept: Vec<RawFd>) {
     kept.sort_unstable();
     let mut first = 0;
     for descriptor in kept {
+        let descriptor = libc::c_uint::try_from(descriptor).unwrap_or(0);
         if descriptor > first {
             close_range(first, descriptor - 1);
         }
@@ -106,8 +114,11 @@ fn close_range(first: libc::c_uint, last: libc::c_uint) {
 }
 
 /// Kills processes until none is left.
-fn end_inhabitants(inodes: [u64; 2]) {
-    let homes = inodes.map(|inode| format!("net:[{inode}]"));
+fn end_inhabitants(inodes: &[u64]) {
+    let homes: Vec<String> = inodes
+        .iter()
+        .map(|inode| format!("net:[{inode}]"))
+        .collect();
     for _ in 0..LOOKS {
         let inhabitants = inhabitants(&homes);
         if inhabitants.is_empty() {
@@ -120,7 +131,7 @@ fn end_inhabitants(inodes: [u64; 2]) {
     }
 }
 
-fn inhabitants(homes: &[String; 2]) -> Vec<libc::pid_t> {
+fn inhabitants(homes: &[String]) -> Vec<libc::pid_t> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -134,13 +145,13 @@ fn inhabitants(homes: &[String; 2]) -> Vec<libc::pid_t> {
 }
 
 /// A process that has ended and waits for its parent lives nowhere.
-fn lives_in(process: libc::pid_t, homes: &[String; 2]) -> bool {
+fn lives_in(process: libc::pid_t, homes: &[String]) -> bool {
     let home = fs::read_link(format!("/proc/{process}/ns/net"));
     home.is_ok_and(|home| homes.iter().any(|known| home.as_os_str() == known.as_str()))
 }
 
 /// Kills a process if it is still the one that lives there.
-fn kill(process: libc::pid_t, homes: &[String; 2]) {
+fn kill(process: libc::pid_t, homes: &[String]) {
     // SAFETY: takes integers.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
     let Ok(descriptor) = RawFd::try_from(descriptor) else {

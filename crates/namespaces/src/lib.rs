@@ -6,6 +6,8 @@
 //! them as soon as their maker has ended, in whatever way. So nothing is left behind, and any number of them can be in
 //! use at a time.
 //!
+//! A sandbox is a third namespace, in which a host's addresses lie on loopback and nothing leads out.
+//!
 //! It never touches the machine's own network. Of NetChannel it only knows how a daemon is configured for another host.
 //!
 //! ```text
@@ -24,6 +26,7 @@ mod namespace;
 mod netlink;
 mod processors;
 mod rights;
+mod sandbox;
 
 pub use configuration::{Configuration, daemon_arguments, write_key};
 pub use delay::Delay;
@@ -31,6 +34,7 @@ pub use device::{BUFFER, DEVICE, Offload};
 pub use loss::Loss;
 pub use processors::Cores;
 pub use rights::gain_rights;
+pub use sandbox::Sandbox;
 
 use guard::Guard;
 use namespace::Namespace;
@@ -98,7 +102,7 @@ impl Hosts {
         let [of_a, of_b] = Processors::divide(cores).map_err(Error::Processors)?;
         let a = Host::make("a", 1, of_a).map_err(Error::NotAllowed)?;
         let b = Host::make("b", 2, of_b).map_err(Error::NotAllowed)?;
-        let guard = Guard::start([&a.namespace, &b.namespace]).map_err(Error::Guard)?;
+        let guard = Guard::start(&[&a.namespace, &b.namespace]).map_err(Error::Guard)?;
         let hosts = Hosts {
             _guard: guard,
             a,

@@ -61,6 +61,8 @@ pub enum News {
     Own(u32),
     /// The same, and the other end of it has shut its side, or there is an error.
     OwnEnd(u32),
+    /// An urgent byte can be read from a socket of the worker's own. Another event of the same socket follows.
+    OwnUrgent(u32),
 }
 
 #[derive(Debug)]
@@ -142,7 +144,8 @@ impl Cells {
     /// The errno of `epoll_ctl`.
     pub fn watch_edges(&self, descriptor: impl AsFd, name: u32) -> Result<(), Errno> {
         let data = EventData::new_u64(u64::from(name));
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let flags = EventFlags::IN | EventFlags::PRI | EventFlags::OUT | EventFlags::RDHUP;
+        let flags = flags | EventFlags::ET;
         epoll::add(&*self.epoll, descriptor, data, flags)
     }
 
@@ -391,6 +394,9 @@ impl Cells {
             let end = flags.intersects(end);
             let [high, low] = halves(data.u64());
             let Some(key) = high.checked_sub(1) else {
+                if flags.contains(EventFlags::PRI) {
+                    news.push(News::OwnUrgent(low));
+                }
                 news.push(if end {
                     News::OwnEnd(low)
                 } else {

@@ -86,6 +86,8 @@ pub struct OwnListener {
     pub address: Address,
     /// An IPv6 listener that takes no IPv4 connections.
     pub v6_only: bool,
+    /// Seconds within which a client is to have said something before it is accepted (`TCP_DEFER_ACCEPT`), 0 for none.
+    pub defers: u32,
 }
 
 /// A change of a listener of this host, to be announced to other hosts.

@@ -79,6 +79,9 @@ pub trait Worker: Router {
         self.on_own(name);
     }
 
+    /// An urgent byte can be read from a socket of the worker's own.
+    fn on_own_urgent(&mut self, _name: u32) {}
+
     /// Handles input from other sources than programs.
     fn poll_external(&mut self) {}
 
@@ -133,6 +136,7 @@ pub trait Worker: Router {
             }
             News::Own(name) => self.on_own(name),
             News::OwnEnd(name) => self.on_own_end(name),
+            News::OwnUrgent(name) => self.on_own_urgent(name),
             News::Ready(key, slot) => self.on_ready(key, slot),
             News::Token(key, slot, end) => self.on_token(key, slot, end),
             News::Opened(key, opened) => self.on_opened(key, opened),

@@ -11,6 +11,7 @@
 
 pub mod copy;
 pub mod error;
+pub mod kernel_socket;
 pub mod outside;
 pub mod region;
 pub mod run;

@@ -58,6 +58,19 @@ impl Room<'_> {
     pub const fn empty() -> Self {
         Self(NOTHING, PhantomData)
     }
+
+    /// The first byte, where there is one.
+    #[must_use]
+    pub const fn first(&self) -> Option<Self> {
+        if self.0.iov_len == 0 {
+            return None;
+        }
+        let vector = libc::iovec {
+            iov_len: 1,
+            ..self.0
+        };
+        Some(Self(vector, PhantomData))
+    }
 }
 
 const NOTHING: libc::iovec = libc::iovec {
@@ -149,8 +162,20 @@ pub const MOST_VECTORS: usize = 1024;
 /// # Errors
 /// The errno of `sendmsg`; no signal is raised.
 pub fn gather_write(socket: i32, runs: &[Run<'_>]) -> Result<usize, i32> {
+    gather(socket, runs, 0)
+}
+
+/// As [`gather_write`], of a single byte, which is sent as urgent.
+///
+/// # Errors
+/// The errno of `sendmsg`; no signal is raised.
+pub fn gather_write_urgent(socket: i32, runs: &[Run<'_>]) -> Result<usize, i32> {
+    gather(socket, runs, libc::MSG_OOB)
+}
+
+fn gather(socket: i32, runs: &[Run<'_>], more: libc::c_int) -> Result<usize, i32> {
     let message = header(runs.as_ptr().cast_mut().cast(), runs.len());
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
     // SAFETY: `Run` is laid out as the vector; the kernel reads from mappings and slices that are
     // borrowed, and refuses what is not mapped.
     to_result(unsafe { libc::sendmsg(socket, &raw const message, flags) })
@@ -166,6 +191,17 @@ pub fn scatter_read(socket: i32, rooms: &[Room<'_>]) -> Result<usize, i32> {
     // SAFETY: `Room` is laid out as the vector; the kernel writes into mappings and slices that are
     // borrowed, the slices for writing.
     to_result(unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) })
+}
+
+/// Takes a socket's urgent byte, which is not in line, into the first room that has a place.
+///
+/// # Errors
+/// The errno of `recvmsg`: `EAGAIN` where it has not arrived, `EINVAL` where there is none.
+pub fn scatter_read_urgent(socket: i32, rooms: &[Room<'_>]) -> Result<usize, i32> {
+    let mut message = header(rooms.as_ptr().cast_mut().cast(), rooms.len());
+    let flags = libc::MSG_DONTWAIT | libc::MSG_OOB;
+    // SAFETY: as in `scatter_read`.
+    to_result(unsafe { libc::recvmsg(socket, &raw mut message, flags) })
 }
 
 fn header(vectors: *mut libc::iovec, count: usize) -> libc::msghdr {

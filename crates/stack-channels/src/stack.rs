@@ -19,7 +19,7 @@ use netchannel_abi::address::Address;
 use netchannel_configuration::Configuration;
 use netchannel_driver::{Tcp, Transport, transport};
 use netchannel_scheduler::ChannelId;
-use netchannel_service::core_engine::{Engine, ListenerChange};
+use netchannel_service::core_engine::{Engine, ListenerChange, OwnListener};
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::{Cursor, RemoteConnection, Stack, StackHandle};
 use netchannel_vns::Reason;
@@ -324,6 +324,10 @@ impl Stack for ChannelsStack {
 
     fn on_listener(&mut self, news: ListenerChange) {
         match news {
+            // The kernel defers connections from other hosts.
+            ListenerChange::Added(number, OwnListener { defers: 1.., .. }) => {
+                self.peers.on_listener_removed(number);
+            }
             ListenerChange::Added(number, listener) => self.peers.on_listener(number, listener),
             ListenerChange::Removed(number) => self.peers.on_listener_removed(number),
         }

@@ -2,15 +2,15 @@
 
 use crate::caps::{Cap, Caps};
 use crate::served::TenantNumber;
+use crate::urgent::Urgent;
 use netchannel_abi::link::side_flags;
 use netchannel_service::cells::Key;
 use netchannel_service::lane::Lane;
 use netchannel_service::routing::Destination;
-use netchannel_service::urgent::Row;
-use netchannel_shm::run::{gather_write, scatter_read};
+use netchannel_shm::run::{gather_write, gather_write_urgent};
 use netchannel_stack_process::counters::{Counter, Counters};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, sockopt};
+use rustix::net::{AddressFamily, Shutdown, sockopt};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -53,8 +53,12 @@ pub struct Connection {
     pub readiness: Readiness,
     /// The program's end of stream was told to the kernel.
     pub sent_end: bool,
-    /// The kernel's end of stream was told to the program.
+    /// Nothing more is read from the kernel: its end of stream was told to the program, or the program reads nothing more.
     pub received_end: bool,
+    /// The kernel knows that the program neither sends nor reads any more.
+    deaf: bool,
+    /// Urgent bytes from the network.
+    pub urgent: Urgent,
 }
 
 /// What is known of a socket. Events are told once each, so that it is kept until a call says otherwise.
@@ -66,8 +70,12 @@ pub struct Readiness {
     pub ended: bool,
     /// The kernel takes nothing now.
     pub blocked: bool,
+    /// The same, and nobody has looked whether there is an error.
+    pub unexamined: bool,
     /// Small writes go at once.
     pub undelayed: bool,
+    /// The lane knows how much fills a packet.
+    pub packets_known: bool,
 }
 
 /// What a turn has come to.
@@ -77,8 +85,8 @@ pub enum Turn {
     Idle,
     /// There is more to move, and others come first.
     More,
-    /// A cap holds bytes back until then, in nanoseconds of the worker's clock.
-    Capped(u64),
+    /// A cap, or the program, holds bytes back until then, in nanoseconds of the worker's clock.
+    Later(u64),
     /// It ended in good order.
     Finished,
     /// It was reset, for this reason.
@@ -92,7 +100,7 @@ enum Moved {
     /// The other side takes no more now.
     Blocked,
     More,
-    Capped(u64),
+    Later(u64),
 }
 
 /// What a turn works with besides the connection.
@@ -118,6 +126,8 @@ impl Connection {
             readiness: Readiness::default(),
             sent_end: false,
             received_end: false,
+            deaf: false,
+            urgent: Urgent::default(),
         }
     }
 
@@ -126,6 +136,10 @@ impl Connection {
         // Before the bytes: a program that has said FIN, or is gone, writes no more.
         let flags = lane.peer_flags();
         let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
+        let holds = lane.hold_time_left().is_some();
+        if holds && !std::mem::replace(&mut self.readiness.packets_known, true) {
+            lane.set_packet_size(packet_payload(&self.socket));
+        }
         let sent = match self.send(lane, &mut shared.caps.outgoing, shared.counters, shared.now) {
             Ok(sent) => sent,
             Err(errno) => {
@@ -142,17 +156,44 @@ impl Connection {
             if flags & side_flags::CLOSED != 0 || gone {
                 return Turn::Finished;
             }
-            if flags & side_flags::FIN != 0 && !std::mem::replace(&mut self.sent_end, true) {
-                // It fails where the other host has reset the connection, which the next read tells.
-                let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
-            }
+            self.shut(flags);
         } else if flags & side_flags::CLOSED != 0 || gone {
             // Nobody reads any more; what was written before is sent all the same.
             return turn_of(&[sent]);
         }
-        match self.receive(lane, &mut shared.caps.incoming, shared.counters, shared.now) {
-            Ok(received) => turn_of(&[sent, received]),
-            Err(errno) => Turn::Reset(errno),
+        self.urgent.follow(flags, &self.socket);
+        let received =
+            match self.receive(lane, &mut shared.caps.incoming, shared.counters, shared.now) {
+                Ok(received) => received,
+                Err(errno) => return Turn::Reset(errno),
+            };
+        if !holds {
+            return turn_of(&[sent, received]);
+        }
+        let held = match lane.hold_time_left() {
+            Some(left) => {
+                let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+                Moved::Later(shared.now.saturating_add(left))
+            }
+            // What came from the other host has let it go.
+            None => Moved::More,
+        };
+        turn_of(&[sent, received, held])
+    }
+
+    /// All that the program has written is sent: the kernel is told what it does no more.
+    fn shut(&mut self, flags: u32) {
+        if flags & side_flags::FIN == 0 {
+            return;
+        }
+        // The calls fail where the other host has reset the connection, which the next read tells.
+        if !std::mem::replace(&mut self.sent_end, true) {
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+        }
+        if flags & side_flags::SHUT_READ != 0 && !std::mem::replace(&mut self.deaf, true) {
+            // From now on what comes is answered with a reset. The kernel tells of an end that the other host has not sent.
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
+            self.received_end = true;
         }
     }
 
@@ -175,14 +216,23 @@ impl Connection {
             }
             let permitted = match cap.permit(length, now) {
                 Ok(permitted) => permitted,
-                Err(at) => return Ok(Moved::Capped(at)),
+                Err(at) => return Ok(Moved::Later(at)),
             };
+            // Looked at behind the bytes: it says which of them are urgent.
+            let (apart, urgently) = crate::urgent::to_send(lane.urgent(), lane.consumed(), length);
+            let permitted = permitted.min(apart);
             let spans = if permitted < length {
                 lane.readable(lane.consumed(), permitted).map_err(fault)?
             } else {
                 spans
             };
-            let sent = match gather_write(self.socket.as_raw_fd(), &lane.runs(spans)) {
+            let (socket, runs) = (self.socket.as_raw_fd(), lane.runs(spans));
+            let written = if urgently {
+                gather_write_urgent(socket, &runs)
+            } else {
+                gather_write(socket, &runs)
+            };
+            let sent = match written {
                 Ok(sent) => sent as u64,
                 Err(error) => match Errno::from_raw_os_error(error) {
                     Errno::AGAIN => {
@@ -229,26 +279,28 @@ impl Connection {
                 free = lane.limit().map_err(fault)? - lane.published();
             }
             if free == 0 {
+                self.urgent.announce(&self.socket, lane);
                 return Ok(Moved::Blocked);
             }
             let permitted = match cap.permit(free.min(budget), now) {
                 Ok(permitted) => permitted,
-                Err(at) => return Ok(Moved::Capped(at)),
+                Err(at) => return Ok(Moved::Later(at)),
             };
             let at = lane.published();
             let spans = lane.room(at, permitted).map_err(fault)?;
             let asked = (spans[0].length + spans[1].length) as u64;
-            let received = match scatter_read(self.socket.as_raw_fd(), &lane.rooms(spans)) {
-                Ok(0) => {
+            let taken = self.urgent.read(&self.socket, &lane.rooms(spans), at);
+            let (received, row) = match taken {
+                Ok((0, _)) => {
                     self.received_end = true;
                     lane.set_flags(side_flags::FIN);
-                    return Ok(Moved::All);
+                    break;
                 }
-                Ok(received) => received as u64,
+                Ok(taken) => taken,
                 Err(error) => match Errno::from_raw_os_error(error) {
                     Errno::AGAIN => {
                         self.readiness.readable = false;
-                        return Ok(Moved::All);
+                        break;
                     }
                     Errno::INTR => continue,
                     errno => return Err(errno),
@@ -256,17 +308,33 @@ impl Connection {
             };
             cap.take(received);
             counters.add(Counter::BytesIn, received);
-            lane.publish_with_mark(at + received, Row::default())
-                .map_err(fault)?;
+            lane.publish_with_mark(at + received, row).map_err(fault)?;
             budget = budget.saturating_sub(received);
             // All that there was: what comes from now on is told by another event.
-            self.readiness.readable = received == asked || self.readiness.ended;
+            self.readiness.readable =
+                received == asked || self.readiness.ended || self.urgent.is_ahead();
         }
-        Ok(if self.readiness.readable && !self.received_end {
-            Moved::More
-        } else {
-            Moved::All
-        })
+        if self.readiness.readable && !self.received_end {
+            return Ok(Moved::More);
+        }
+        self.examine()?;
+        Ok(Moved::All)
+    }
+
+    /// Behind the end of the stream no read tells of an error.
+    fn examine(&mut self) -> Result<(), Errno> {
+        if self.received_end && std::mem::replace(&mut self.readiness.unexamined, false) {
+            sockopt::socket_error(&self.socket)??;
+        }
+        Ok(())
+    }
+}
+
+/// As much of a program's bytes as fills a packet, on a path of Ethernet's.
+fn packet_payload(socket: &OwnedFd) -> u64 {
+    match sockopt::socket_domain(socket) {
+        Ok(AddressFamily::INET6) => 1428,
+        _ => 1448,
     }
 }
 
@@ -276,10 +344,10 @@ fn turn_of(moved: &[Moved]) -> Turn {
         return Turn::More;
     }
     let capped = moved.iter().filter_map(|one| match one {
-        Moved::Capped(at) => Some(*at),
+        Moved::Later(at) => Some(*at),
         _ => None,
     });
-    capped.min().map_or(Turn::Idle, Turn::Capped)
+    capped.min().map_or(Turn::Idle, Turn::Later)
 }
 
 /// A program that breaks the rules of its lane loses its connection.

@@ -7,6 +7,7 @@ use netchannel_abi::address::Address;
 use netchannel_configuration::{Publish, Tenant};
 use netchannel_service::addresses;
 use netchannel_service::core_engine::OwnListener;
+use netchannel_shm::kernel_socket;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
@@ -23,6 +24,8 @@ pub struct Door {
     server: Address,
     socket: OwnedFd,
     open: bool,
+    /// Seconds within which a client is to have said something before the kernel gives it out.
+    defers: u32,
 }
 
 /// What is to be done about a door.
@@ -72,6 +75,8 @@ impl Door {
             server,
             socket,
             open,
+            // What a former process has set is not known.
+            defers: if open { u32::MAX } else { 0 },
         })
     }
 
@@ -95,18 +100,31 @@ impl Door {
         self.open
     }
 
-    /// The listener to which its connections lead: one at the very address before one at any.
+    /// The listener to which a client's connection leads: one at the very address before one at any, and of several that share a port
+    /// (`SO_REUSEPORT`) one by the client's address.
     pub fn listener<'a>(
         &self,
         listeners: impl Iterator<Item = (&'a u32, &'a OwnListener)>,
-    ) -> Option<u32> {
+        client: &Address,
+    ) -> Option<(u32, &'a OwnListener)> {
         let is_v4 = self.publish.host.is_ipv4();
         let takes = |one: &OwnListener| {
             addresses::covers(&one.address, &self.server) && !(one.v6_only && is_v4)
         };
-        let found = listeners.filter(|(_, one)| takes(one));
-        let best = found.min_by_key(|(_, one)| one.address.is_wildcard());
-        best.map(|(number, _)| *number)
+        let mut found: Vec<_> = listeners.filter(|(_, one)| takes(one)).collect();
+        let specific = found.iter().any(|(_, one)| !one.address.is_wildcard());
+        found.retain(|(_, one)| one.address.is_wildcard() != specific);
+        let spread = u64::from(client.port).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let chosen = spread.checked_rem(found.len() as u64)?;
+        let (number, one) = found.get(usize::try_from(chosen).ok()?)?;
+        Some((**number, one))
+    }
+
+    /// Clients are given out once they have said something, within as many seconds.
+    pub fn set_defers(&mut self, defers: u32) {
+        if std::mem::replace(&mut self.defers, defers) != defers {
+            kernel_socket::set_defer_accept(&self.socket, defers);
+        }
     }
 
     /// Opens it while the tenant `listens`, and shuts it otherwise. What waits behind a door that is shut is reset.
@@ -198,15 +216,30 @@ mod tests {
     #[test]
     fn it_leads_to_who_listens_at_the_tenants_port() {
         let (door, _) = door();
-        let at = |address: Address, v6_only| OwnListener { address, v6_only };
-        let leads = |all: &[(u32, OwnListener)]| {
-            door.listener(all.iter().map(|(number, one)| (number, one)))
+        let at = |address: Address, v6_only| OwnListener {
+            address,
+            v6_only,
+            defers: 0,
         };
+        let leads_from = |all: &[(u32, OwnListener)], port| {
+            let client = Address::v4([10, 0, 0, 9], port);
+            let all = all.iter().map(|(number, one)| (number, one));
+            door.listener(all, &client).map(|(number, _)| number)
+        };
+        let leads = |all: &[(u32, OwnListener)]| leads_from(all, 40_000);
         let any = at(Address::v4([0; 4], 80), false);
         let own = at(Address::v4([10, 88, 0, 2], 80), false);
         let both = at(Address::v6([0; 16], 80, 0), false);
         assert_eq!(leads(&[(1, any), (2, own)]), Some(2));
         assert_eq!(leads(&[(3, both)]), Some(3));
+        // Of those that share the port each gets some.
+        let group = [(4, any), (5, any), (6, both)];
+        let led = (1..=100).filter_map(|port| leads_from(&group, port));
+        let led: Vec<_> = led.collect();
+        for member in [4, 5, 6] {
+            let share = led.iter().filter(|one| **one == member).count();
+            assert!(share > 10, "{member}: {share}");
+        }
         for other in [
             at(Address::v4([0; 4], 81), false),
             at(Address::v4([127, 0, 0, 1], 80), false),

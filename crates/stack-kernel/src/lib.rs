@@ -24,6 +24,7 @@ mod served;
 mod sessions;
 mod sharing;
 mod table;
+mod urgent;
 mod worker;
 
 pub use module::{BIND, KernelThread, run_process};

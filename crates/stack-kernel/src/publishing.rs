@@ -5,6 +5,7 @@ use crate::dialing;
 use crate::doors::{Change, Door};
 use crate::served::TenantNumber;
 use crate::worker::{KernelWorker, door_name};
+use netchannel_abi::address::Address;
 use netchannel_configuration::Publish;
 use netchannel_service::cells::Cells;
 use netchannel_service::routing::{Destination, Router};
@@ -89,7 +90,7 @@ impl KernelWorker {
                 Err(_) => return,
             };
             let server = door.server();
-            let Some(listener) = served.listener_of(door) else {
+            let Some((listener, _)) = served.listener_of(door, &client) else {
                 connection::make_reset(&socket);
                 continue;
             };
@@ -167,8 +168,10 @@ impl KernelWorker {
             let Some((_, door)) = self.doors.get_mut(number) else {
                 continue;
             };
-            let listens = served.listener_of(door).is_some();
-            match door.set_open(listens) {
+            let listener = served.listener_of(door, &Address::default());
+            let defers = listener.map(|(_, one)| one.defers);
+            door.set_defers(defers.unwrap_or(0));
+            match door.set_open(defers.is_some()) {
                 Ok(Change::Opened) if !served.rests() => watch_door(&self.cells, *number, door),
                 Ok(Change::Shut) => self.cells.forget_own(door.socket()),
                 Ok(_) => {}

@@ -3,6 +3,7 @@
 use crate::bottleneck::Share;
 use crate::caps::Caps;
 use crate::doors::Door;
+use netchannel_abi::address::Address;
 use netchannel_configuration::Tenant;
 use netchannel_service::anchor::Count;
 use netchannel_service::core_engine::OwnListener;
@@ -95,9 +96,9 @@ impl Served {
         );
     }
 
-    /// The listener to which the connections of a door lead.
-    pub fn listener_of(&self, door: &Door) -> Option<u32> {
-        door.listener(self.listeners.iter())
+    /// The listener to which a client's connection at a door leads.
+    pub fn listener_of(&self, door: &Door, client: &Address) -> Option<(u32, &OwnListener)> {
+        door.listener(self.listeners.iter(), client)
     }
 }
 

@@ -251,6 +251,7 @@ impl KernelWorker {
             readiness.readable = true;
             readiness.blocked = false;
             readiness.ended |= end;
+            readiness.unexamined |= end;
         }
         self.queue(number);
     }
@@ -306,14 +307,14 @@ impl KernelWorker {
             return;
         };
         match turn {
-            Turn::Idle | Turn::More | Turn::Capped(_) => connection.state = State::Open(lane),
+            Turn::Idle | Turn::More | Turn::Later(_) => connection.state = State::Open(lane),
             Turn::Finished => {
                 lane.close(false);
                 return self.remove(number);
             }
             Turn::Reset(errno) => {
                 connection::make_reset(&connection.socket);
-                if errno == Errno::TIMEDOUT {
+                if errno != Errno::CONNRESET {
                     lane.set_reset_error(errno.raw_os_error().unsigned_abs());
                 }
                 lane.close(true);
@@ -322,7 +323,7 @@ impl KernelWorker {
         }
         match turn {
             Turn::More => self.queue(number),
-            Turn::Capped(at) => {
+            Turn::Later(at) => {
                 if let Ok(number) = u32::try_from(number) {
                     self.timers.set(number, at);
                 }
@@ -517,6 +518,15 @@ impl Worker for KernelWorker {
         match name >> KIND_SHIFT {
             CONNECTION => self.on_socket(name & MOST_NAMES, true),
             _ => self.on_own(name),
+        }
+    }
+
+    fn on_own_urgent(&mut self, name: u32) {
+        let number = usize::try_from(name & MOST_NAMES).unwrap_or(usize::MAX);
+        if name >> KIND_SHIFT == CONNECTION
+            && let Some(connection) = self.table.at_mut(number)
+        {
+            connection.urgent.note();
         }
     }
 

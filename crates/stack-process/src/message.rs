@@ -96,7 +96,7 @@ pub(crate) enum InstructionText {
     Tenant(Box<TenantTable>),
     Publish(Vec<(String, bool)>),
     Gateway(u32),
-    Added(u32, Words, bool),
+    Added(u32, Words, bool, u32),
     Removed(u32),
     Drain,
     Serve(LinkText),
@@ -145,7 +145,7 @@ impl Instruction {
             }
             Self::Gateway(number) => InstructionText::Gateway(number),
             Self::Listener(ListenerChange::Added(number, one)) => {
-                InstructionText::Added(number, one.address.to_words(), one.v6_only)
+                InstructionText::Added(number, one.address.to_words(), one.v6_only, one.defers)
             }
             Self::Listener(ListenerChange::Removed(number)) => InstructionText::Removed(number),
             Self::Drain => InstructionText::Drain,
@@ -168,12 +168,13 @@ impl Instruction {
                 Self::Publish(ports.collect::<Option<_>>()?)
             }
             InstructionText::Gateway(number) => Self::Gateway(number),
-            InstructionText::Added(number, address, v6_only) => {
-                let address = Address::from_words(address);
-                Self::Listener(ListenerChange::Added(
-                    number,
-                    OwnListener { address, v6_only },
-                ))
+            InstructionText::Added(number, address, v6_only, defers) => {
+                let own = OwnListener {
+                    address: Address::from_words(address),
+                    v6_only,
+                    defers,
+                };
+                Self::Listener(ListenerChange::Added(number, own))
             }
             InstructionText::Removed(number) => Self::Listener(ListenerChange::Removed(number)),
             InstructionText::Drain => Self::Drain,
@@ -430,6 +431,7 @@ mod tests {
                     OwnListener {
                         address,
                         v6_only: true,
+                        defers: 7,
                     },
                 ))
             },

@@ -11,6 +11,7 @@ use netchannel_namespaces::{
 
 use crate::daemon::PrivateDaemon;
 use crate::far::Addresses;
+use crate::sandboxed::Sandboxed;
 
 /// The transport of connections between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +20,15 @@ pub enum Carrier {
     Kernel,
     /// NetChannel, with a daemon on each host.
     NetChannel,
+    /// NetChannel on host a, where the program is a tenant's; the kernel's TCP on host b.
+    Tenant,
 }
 
 /// Two hosts. Dropping the value ends the hosts and all processes on them.
 pub struct TwoHosts {
     // First, so that the daemons end in good order before their hosts.
     daemons: Option<[PrivateDaemon; 2]>,
+    tenant: Option<Sandboxed>,
     netchannel: Option<PathBuf>,
     hosts: Hosts,
 }
@@ -84,9 +88,28 @@ impl TwoHosts {
         };
         Ok(Self {
             daemons,
+            tenant: None,
             netchannel: netchannel.map(Path::to_owned),
             hosts,
         })
+    }
+
+    /// Makes the hosts, with a tenant and its daemon on host a. The process must have only one thread when it calls this.
+    ///
+    /// # Errors
+    /// As [`Self::make`].
+    pub fn make_with_tenant(netchannel: Option<&Path>) -> Result<Self, HostsError> {
+        let mut all = Self::make(None)?;
+        if let Some(program) = netchannel {
+            all.tenant = Some(Sandboxed::start(program, &all.hosts)?);
+        }
+        Ok(all)
+    }
+
+    /// The tenant.
+    #[must_use]
+    pub fn tenant(&mut self) -> Option<&mut Sandboxed> {
+        self.tenant.as_mut()
     }
 
     /// Both hosts, and the cable between them.
@@ -136,6 +159,9 @@ impl TwoHosts {
     /// A command that starts a program on one host. The program's arguments follow.
     #[must_use]
     pub fn command(&self, program: &Path, which: Which, carrier: Carrier) -> Command {
+        if let (Carrier::Tenant, Which::A, Some(tenant)) = (carrier, which, &self.tenant) {
+            return tenant.command(program);
+        }
         let mut command = match (carrier, &self.netchannel, &self.daemons) {
             (Carrier::NetChannel, Some(netchannel), Some(daemons)) => {
                 let mut command = Command::new(netchannel);

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netchannel_testkit::far::Side;
+
 use crate::registry;
 
 /// The options of the command line.
@@ -14,6 +16,8 @@ pub struct Options {
     /// Whether connections go through the daemon's relay.
     pub relay: bool,
     pub hosts: bool,
+    /// The ends of connections that a program of a tenant has, where there is a tenant.
+    pub tenant: Option<&'static [Side]>,
     pub within: bool,
     pub words: Vec<String>,
 }
@@ -27,6 +31,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
         only: false,
         relay: false,
         hosts: false,
+        tenant: None,
         within: false,
         words: Vec::new(),
     };
@@ -44,6 +49,9 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
             "--only" => options.only = true,
             "--relay" => options.relay = true,
             "--hosts" => options.hosts = true,
+            "--tenant" => options.tenant = Some(&[Side::Client, Side::Server]),
+            "--tenant-out" => options.tenant = Some(&[Side::Client]),
+            "--tenant-in" => options.tenant = Some(&[Side::Server]),
             "--within" => options.within = true,
             option if option.starts_with("--") => return Err(format!("unknown option {option}")),
             name => options.words.push(name.to_owned()),

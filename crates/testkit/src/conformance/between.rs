@@ -1,5 +1,5 @@
 //! `conformance compare --hosts`: every case whose structure allows it between two hosts, over kernel TCP and over
-//! NetChannel.
+//! NetChannel. `--tenant`: the same with a program of a tenant at one end, and kernel TCP at the other.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,6 +10,7 @@ use netchannel_testkit::far::Side;
 use netchannel_testkit::left_out;
 use netchannel_testkit::runner::{Report, Verdict, run_all, run_case_between, run_command};
 use netchannel_testkit::support::SKIPPED;
+use netchannel_testkit::tenant_differences;
 use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts};
 use netchannel_testkit::unsteady;
 
@@ -22,7 +23,12 @@ const SIDES: [Side; 2] = [Side::Server, Side::Client];
 /// here.
 pub fn compare(options: &Options) -> i32 {
     let start = Instant::now();
-    let mut hosts = match TwoHosts::make(options.program.as_deref()) {
+    let program = options.program.as_deref();
+    let made = match options.tenant {
+        Some(_) => TwoHosts::make_with_tenant(program),
+        None => TwoHosts::make(program),
+    };
+    let mut hosts = match made {
         Ok(hosts) => hosts,
         Err(HostsError::Unsupported(text)) => {
             println!("skipped: {text}");
@@ -40,13 +46,26 @@ pub fn compare(options: &Options) -> i32 {
             run_case_between(&this, &hosts, carrier, side, case, options.limit)
         })
     };
-    let mut tally = Tally::default();
+    let mut tally = Tally {
+        number: if options.tenant.is_some() {
+            tenant_differences::kept
+        } else {
+            // Between hosts the daemon forwards connections, as its relay does.
+            |case, _| kept_through_the_relay(case)
+        },
+        apart: BTreeMap::new(),
+        different: Vec::new(),
+        kept: Vec::new(),
+        left_out: BTreeMap::new(),
+    };
     let mut within: BTreeMap<String, String> = BTreeMap::new();
-    for side in SIDES {
+    for side in far_sides(options) {
         let cases = tally.leave_out(side, &cases);
-        for (kernel, netchannel) in both_ways(options, &cases, |carrier, cases| {
+        let is_kept = |case: &str| (tally.number)(case, side).is_some();
+        let pairs = both_ways(options, &cases, is_kept, |carrier, cases| {
             between(carrier, side, cases)
-        }) {
+        });
+        for (kernel, netchannel) in pairs {
             // Over NetChannel the case may have failed before it printed the mark.
             let both = [Some(&kernel), netchannel.as_ref()];
             let reason = both.into_iter().flatten().find_map(Report::not_between);
@@ -78,25 +97,40 @@ pub fn compare(options: &Options) -> i32 {
     i32::from(!tally.different.is_empty() || ended)
 }
 
+/// The ends that are on host b, one after the other.
+fn far_sides(options: &Options) -> Vec<Side> {
+    let Some(tenants) = options.tenant else {
+        return SIDES.to_vec();
+    };
+    let other = |side: &Side| match side {
+        Side::Server => Side::Client,
+        Side::Client => Side::Server,
+    };
+    tenants.iter().map(other).collect()
+}
+
 /// Runs each case over kernel TCP and, where there is one, over NetChannel: both in full, or kernel TCP only for cases
 /// that do not pass otherwise.
 fn both_ways(
     options: &Options,
     cases: &[String],
+    kept: impl Fn(&str) -> bool,
     run: impl Fn(Carrier, &[String]) -> Vec<Report>,
 ) -> Vec<(Report, Option<Report>)> {
+    let carrier = match options.tenant {
+        Some(_) => Carrier::Tenant,
+        None => Carrier::NetChannel,
+    };
     let none = |reports: Vec<Report>| reports.into_iter().map(|one| (one, None)).collect();
     if options.program.is_none() {
         return none(run(Carrier::Kernel, cases));
     }
     let is_apart = |one: &Report| one.not_between().is_none();
     let over_netchannel = |cases: &[String]| {
-        let mut reports = run(Carrier::NetChannel, cases);
-        unsteady::settle(
-            &mut reports,
-            |case| kept_through_the_relay(case).is_some(),
-            |case| run(Carrier::NetChannel, &[case.to_owned()]).remove(0),
-        );
+        let mut reports = run(carrier, cases);
+        unsteady::settle(&mut reports, &kept, |case| {
+            run(carrier, &[case.to_owned()]).remove(0)
+        });
         reports
     };
     if !options.only {
@@ -134,10 +168,12 @@ fn run_within(this: &Path, hosts: &TwoHosts, cases: &[String], options: &Options
 
 fn daemons_ended(hosts: &mut TwoHosts) -> bool {
     let places = [hosts.a(), hosts.b()];
-    let ended = places.into_iter().any(|which| {
+    let mut ended = places.into_iter().any(|which| {
         let daemon = hosts.daemon(which);
         daemon.is_some_and(|daemon| !daemon.is_running())
     });
+    let tenant = hosts.tenant();
+    ended |= tenant.is_some_and(|tenant| !tenant.daemon().is_running());
     if ended {
         println!("a daemon ended during the run:\n{}", hosts.logs());
     }
@@ -145,8 +181,9 @@ fn daemons_ended(hosts: &mut TwoHosts) -> bool {
 }
 
 /// The results.
-#[derive(Default)]
 struct Tally {
+    /// The number of a difference that a case shows with that end on host b, and that is kept.
+    number: fn(&str, Side) -> Option<&'static str>,
     /// Cases that ran between hosts, and how often.
     apart: BTreeMap<String, usize>,
     /// Lines about cases that differ.
@@ -188,8 +225,7 @@ impl Tally {
             verdict.map_or("-", Verdict::word),
             message.replace('\n', " | ")
         );
-        // Between hosts the daemon forwards connections, as its relay does.
-        let number = kept_through_the_relay(&kernel.case);
+        let number = (self.number)(&kernel.case, side);
         let lines = match number {
             Some(_) if good(&kernel.verdict) => &mut self.kept,
             _ => &mut self.different,
@@ -249,6 +285,9 @@ mod tests {
     fn what_is_left_out_exists() {
         let cases = names(&[]);
         for name in left_out::names() {
+            assert!(cases.iter().any(|case| case.starts_with(name)), "{name}");
+        }
+        for name in tenant_differences::names() {
             assert!(cases.iter().any(|case| case.starts_with(name)), "{name}");
         }
     }

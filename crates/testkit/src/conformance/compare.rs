@@ -18,7 +18,7 @@ pub fn compare(arguments: &[String]) -> i32 {
             return 2;
         }
     };
-    if options.hosts {
+    if options.hosts || options.tenant.is_some() {
         return between::compare(&options);
     }
     let Some(program) = &options.program else {

@@ -85,6 +85,9 @@ const USAGE: &str = "usage:
                                           between two hosts, each end of a connection on either once; what cannot be
                                           is listed, and with --within run on one of them;
                                           --only runs over kernel TCP only what does not pass over NetChannel
+  conformance compare --tenant [--netchannel PROGRAM] [--jobs N] [--limit SECONDS] [--only] [WORD...]
+                                          the same with one end as a program of a tenant, and kernel TCP at the other end;
+                                          --tenant-out: it connects only, --tenant-in: it listens at published ports only
 A WORD selects the cases whose names contain it.";
 
 fn main() {

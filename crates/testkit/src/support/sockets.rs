@@ -78,14 +78,26 @@ pub fn listener_with(family: Family, backlog: libc::c_int) -> (Descriptor, Socke
     (socket, sys::getsockname(socket).expect("getsockname"))
 }
 
+/// The variable that holds the first of the ports of [`listener_on_own_port`], and how many there are.
+pub const OWN_PORTS_VARIABLE: &str = "CONFORMANCE_OWN_PORTS";
+
+fn own_ports() -> (u16, u16) {
+    let said = std::env::var(OWN_PORTS_VARIABLE).unwrap_or_default();
+    let said = said.split_once(',');
+    let said = said.and_then(|(first, count)| Some((first.parse().ok()?, count.parse().ok()?)));
+    said.unwrap_or((10_000, 21_000))
+}
+
 /// A listener on a port that the system gives to no socket that asks for any free port. The port stays free between a
 /// close and the next bind.
 #[must_use]
 pub fn listener_on_own_port(family: Family) -> (Descriptor, SocketAddr) {
     let socket = tcp_for(Side::Server, family);
-    let first = 10_000 + u16::try_from(std::process::id() * 8 % 20_000).expect("below 20,000");
+    let (first, count) = own_ports();
+    let start = u16::try_from(std::process::id() * 8 % u32::from(count)).expect("below the count");
     let bound = |&port: &u16| sys::bind(socket, family.loopback(port)).is_ok();
-    (first..).take(1000).find(bound).expect("a free port");
+    let ports = (start..count).chain(0..start).map(|port| first + port);
+    ports.take(1000).find(bound).expect("a free port");
     sys::listen(socket, 128).expect("listen");
     (socket, sys::getsockname(socket).expect("getsockname"))
 }

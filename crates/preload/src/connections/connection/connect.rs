@@ -15,7 +15,7 @@ use super::{
 use crate::descriptors::attach::header;
 use crate::descriptors::names::Target;
 use crate::descriptors::table::{self, Kind, Word};
-use crate::descriptors::{attach, confinement, limits, names, ports};
+use crate::descriptors::{attach, confinement, gateway, limits, names, ports};
 use crate::ground::{process, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::lane::Progress;
@@ -132,7 +132,9 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         return Err(Reason::Quota.into());
     }
     let family = socket.local.family.load(Ordering::Relaxed);
-    if i32::from(address.family) != family || socket.entry.reason.load(Ordering::Relaxed) != 0 {
+    // In a tenant the kernel connects nothing, whatever it was once needed for.
+    let by_kernel = socket.entry.reason.load(Ordering::Relaxed) != 0 && !gateway::is_used();
+    if i32::from(address.family) != family || by_kernel {
         return Err(Reason::Option.into());
     }
     let is_bound_to_v6 = || socket.has(status::BOUND) && options::is_only_v6(fd);

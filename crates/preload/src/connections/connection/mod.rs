@@ -25,7 +25,7 @@ use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
 use crate::descriptors::table::{self, Kind, Word};
-use crate::descriptors::{attach, limits, names};
+use crate::descriptors::{attach, gateway, limits, names};
 use crate::ground::lock::Lock;
 use crate::ground::{gate, sys};
 use crate::sockets::link::{LinkEnd, Loan};
@@ -132,7 +132,9 @@ fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
 /// The other numbers of a socket that can have several before it is connected.
 fn other_numbers(fd: i32, socket: &Socket) -> Vec<i32> {
     let mut others = Vec::new();
-    if socket.word.kind() == Kind::Deferred && socket.local.descriptors.load(Ordering::Acquire) > 1
+    let kind = socket.word.kind();
+    if (kind == Kind::Deferred || kind == Kind::Kernel && gateway::is_used())
+        && socket.local.descriptors.load(Ordering::Acquire) > 1
     {
         table::for_each(|other, word| {
             if word == socket.word && other != fd {
@@ -342,10 +344,12 @@ pub fn before_fork() {
     });
 }
 
-/// Whether other numbers, or other processes, have the same socket: a connect of one of them connects all.
+/// Whether other numbers, or other processes, have the same socket: a connect of one of them connects all. In a tenant, where the
+/// kernel connects nothing, all numbers of this process are connected, and other processes keep a socket that is not.
 fn is_shared(socket: &Socket) -> bool {
     socket.word.kind() == Kind::Kernel
         && (socket.has(status::SHARED) || socket.local.descriptors.load(Ordering::Acquire) > 1)
+        && !gateway::is_used()
 }
 
 /// Notes that a descriptor of the library has a new number.

@@ -139,12 +139,20 @@ impl Lane {
     }
 
     /// The error that reports a reset. As with TCP, a side that had received the peer's end and not ended itself gets a
-    /// broken pipe, and a side whose peer is out of reach gets a time-out. A peer that resets publishes the error. A
-    /// peer that died silently had ended if its flags show an end without a reset.
+    /// broken pipe, and a side whose peer is out of reach is told so. A peer that resets publishes the
+    /// error. A peer that died silently had ended if its flags show an end without a reset.
     pub fn reset_error(&self) -> i32 {
         let ended = self.peer_flags() & (side_flags::FIN | side_flags::RESET) == side_flags::FIN;
         match i32::try_from(self.peer_error()) {
-            Ok(error @ (libc::EPIPE | libc::ETIMEDOUT)) => error,
+            Ok(
+                error @ (libc::EPIPE
+                | libc::ETIMEDOUT
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::ENETDOWN
+                | libc::EHOSTDOWN
+                | libc::ENOBUFS),
+            ) => error,
             _ if ended || self.has_lost_held_bytes() => libc::EPIPE,
             _ => libc::ECONNRESET,
         }

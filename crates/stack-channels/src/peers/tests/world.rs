@@ -178,6 +178,7 @@ impl Host {
         let listener = OwnListener {
             address,
             v6_only: false,
+            defers: 0,
         };
         self.peers.on_listener(number, listener);
     }
