@@ -6,6 +6,7 @@
 //!   PREFIX/share/man/man1/netchannel*.1, man5/netchannel.toml.5
 //!   PREFIX/share/bash-completion/completions/netchannel, zsh/site-functions/_netchannel, fish/vendor_completions.d/...
 //!   PREFIX/lib/systemd/system/netchannel.service    as root
+//!   PREFIX/lib/systemd/system/netchannel-stack@.service
 //! ```
 
 use std::env;
@@ -44,7 +45,7 @@ pub fn run(workspace: &Workspace, prefix: Option<&Path>) -> Result<bool> {
         install_completion(workspace, shell, &prefix.join(path))?;
     }
     if is_root() {
-        install_unit(workspace, &prefix)?;
+        install_units(workspace, &prefix)?;
     }
     let folder = prefix.join("bin");
     let in_path = env::var_os("PATH")
@@ -83,16 +84,21 @@ pub fn files(workspace: &Workspace, prefix: &Path) -> Result<()> {
     install_manual(workspace, prefix)
 }
 
-/// The unit of root's daemon, which systemd finds below `/usr/local` and `/usr`. Nothing is started.
-fn install_unit(workspace: &Workspace, prefix: &Path) -> Result<()> {
-    let source = workspace.root.join("dist/netchannel.service");
-    let unit =
-        fs::read_to_string(&source).with_context(|| format!("cannot read {}", source.display()))?;
-    let path = prefix.join("lib/systemd/system/netchannel.service");
-    make_folder_of(&path)?;
-    fs::write(&path, unit_for(&unit, prefix)?)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("installed {}", path.display());
+/// The units of root's daemon and of stacks.
+pub const UNITS: [&str; 2] = ["netchannel.service", "netchannel-stack@.service"];
+
+/// The units, which systemd finds below `/usr/local` and `/usr`. Nothing is started.
+fn install_units(workspace: &Workspace, prefix: &Path) -> Result<()> {
+    for name in UNITS {
+        let source = workspace.root.join("dist").join(name);
+        let unit = fs::read_to_string(&source);
+        let unit = unit.with_context(|| format!("cannot read {}", source.display()))?;
+        let path = prefix.join("lib/systemd/system").join(name);
+        make_folder_of(&path)?;
+        fs::write(&path, unit_for(&unit, prefix)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        println!("installed {}", path.display());
+    }
     Ok(())
 }
 

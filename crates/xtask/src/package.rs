@@ -53,11 +53,13 @@ fn make(workspace: &Workspace, version: &str) -> Result<PathBuf> {
     for (shell, path) in COMPLETIONS {
         install::install_completion(workspace, shell, &usr.join(path))?;
     }
-    let unit = fs::read_to_string(workspace.root.join("dist/netchannel.service"))?;
-    write(
-        &usr.join("lib/systemd/system/netchannel.service"),
-        &install::unit_for(&unit, Path::new("/usr"))?,
-    )?;
+    for name in install::UNITS {
+        let unit = fs::read_to_string(workspace.root.join("dist").join(name))?;
+        write(
+            &usr.join("lib/systemd/system").join(name),
+            &install::unit_for(&unit, Path::new("/usr"))?,
+        )?;
+    }
     let documents = usr.join("share/doc/netchannel");
     for name in [
         "README.md",
@@ -266,6 +268,7 @@ fn installed_upgraded_removed(workspace: &Workspace, place: &Path) -> Result<()>
         "usr/bin/netchannel",
         "usr/lib/netchannel/libnetchannel.so",
         "usr/lib/systemd/system/netchannel.service",
+        "usr/lib/systemd/system/netchannel-stack@.service",
     ] {
         ensure!(host.path(name).is_file(), "{name} is missing");
     }
