@@ -9,6 +9,7 @@ use crate::paper::{self, PaperArguments};
 use crate::patterns::{self, PatternsArguments};
 use crate::repetitions::{OnOneHost, Repeated};
 use crate::tenants::caps::CapsArguments;
+use crate::tenants::fairness::FairnessArguments;
 use crate::tenants::{self, TenantsArguments};
 use clap::{Args, Subcommand};
 use netchannel_namespaces::Error as Refused;
@@ -69,6 +70,10 @@ pub enum Between {
     #[command(after_help = tenants::caps::HELP)]
     Caps(CapsArguments),
 
+    /// Measure how evenly tenants with different numbers of connections share one stack, and a bottleneck
+    #[command(after_help = tenants::fairness::HELP)]
+    Fairness(FairnessArguments),
+
     /// Measure traffic patterns between two such hosts: single flow, incast, outcast, all-to-all, RPCs and more
     #[command(after_help = patterns::HELP)]
     Patterns(PatternsArguments),
@@ -125,6 +130,7 @@ impl Arguments {
             Some(Between::Hosts(hosts)) => hosts.execute(launcher.netchannel, worker),
             Some(Between::Tenants(tenants)) => tenants.execute(launcher.netchannel, worker),
             Some(Between::Caps(caps)) => caps.execute(launcher.netchannel, &worker),
+            Some(Between::Fairness(fairness)) => fairness.execute(launcher.netchannel, &worker),
             Some(Between::Patterns(patterns)) => {
                 let report = patterns::run(patterns, launcher.netchannel, worker)?;
                 patterns.shown.print(|| report.json(), || report.table())?;

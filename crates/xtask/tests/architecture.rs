@@ -38,8 +38,19 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ),
     ("stack-local", &["abi", "service", "shm"]),
     (
-        "stack-kernel",
+        "stack-process",
         &["abi", "shm", "scheduler", "configuration", "service"],
+    ),
+    (
+        "stack-kernel",
+        &[
+            "abi",
+            "shm",
+            "scheduler",
+            "configuration",
+            "service",
+            "stack-process",
+        ],
     ),
     (
         "stack-channels",
@@ -71,6 +82,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
             "stack-channels",
             "stack-local",
             "stack-kernel",
+            "stack-process",
         ],
     ),
     ("preload", &["abi", "ring", "shm", "trust"]),
@@ -87,6 +99,8 @@ const ALLOWED: [(&str, &[&str]); 24] = [
             "daemon",
             "bench",
             "profile",
+            "stack-kernel",
+            "stack-process",
         ],
     ),
     (

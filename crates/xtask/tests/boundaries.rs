@@ -22,6 +22,7 @@ const ALL: &[&str] = &[
     "stack-channels",
     "stack-local",
     "stack-kernel",
+    "stack-process",
     "preload",
     "shm",
     "control",
@@ -38,6 +39,7 @@ const DAEMON: &[&str] = &[
     "stack-channels",
     "stack-local",
     "stack-kernel",
+    "stack-process",
 ];
 
 const RULES: &[Rule] = &[
@@ -57,7 +59,11 @@ const RULES: &[Rule] = &[
         what: "the daemon maps memory: what it made itself, and links of which it is an end",
         words: &["Region::map"],
         crates: DAEMON,
-        files: &["service/src/link.rs", "service/src/memory.rs"],
+        files: &[
+            "service/src/link.rs",
+            "service/src/memory.rs",
+            "stack-process/src/counters.rs",
+        ],
     },
     Rule {
         what: "the kernel is asked who sent a message",

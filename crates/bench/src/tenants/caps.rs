@@ -186,7 +186,7 @@ pub fn run(
     })
 }
 
-fn wrong(error: RunError) -> BenchError {
+pub(super) fn wrong(error: RunError) -> BenchError {
     match error {
         RunError::Interrupted => BenchError::Interrupted,
         error => BenchError::Options(error.to_string()),

@@ -11,6 +11,7 @@
 
 mod arguments;
 pub mod caps;
+pub mod fairness;
 
 pub use arguments::{HELP, TenantsArguments, TenantsExperiment};
 
