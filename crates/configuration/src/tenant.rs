@@ -96,15 +96,24 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Whether it contains a destination. The host's loopback is contained only in a prefix within loopback. The
-    /// unspecified address (`0.0.0.0`), which the kernel takes for loopback, is never contained.
+    /// Whether it contains a destination. What the host is to itself and to its neighbours is contained only in a prefix within
+    /// loopback or the link-local addresses (where clouds serve their keys). The unspecified address (`0.0.0.0`), which the kernel takes
+    /// for loopback, is never contained.
     #[must_use]
     pub fn holds(&self, destination: SocketAddr) -> bool {
         let address = destination.ip().to_canonical();
         !address.is_unspecified()
             && (!address.is_loopback() || self.prefix.address().is_loopback())
+            && (!is_link_local(address) || is_link_local(self.prefix.address()))
             && self.prefix.contains(address)
             && self.ports.contains(&destination.port())
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 
@@ -248,9 +257,13 @@ mod tests {
             "127.8.8.8:80",
             "0.0.0.0:80",
             "[::ffff:127.0.0.1]:80",
+            "169.254.169.254:80",
+            "[::ffff:169.254.169.254]:80",
         ] {
             assert!(!holds("0.0.0.0/0", destination), "{destination}");
         }
+        assert!(!holds("[::]/0", "[fe80::1%1]:80"));
+        assert!(holds("169.254.169.254/32", "169.254.169.254:80"));
         assert!(!holds("[::]/0", "[::1]:80") && !holds("[::]/0", "[::]:80"));
         assert!(!holds("[::]/0", "[::ffff:127.0.0.1]:80"));
         assert!(holds("127.0.0.1/32:6379", "127.0.0.1:6379"));

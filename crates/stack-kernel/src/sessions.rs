@@ -68,6 +68,7 @@ impl KernelWorker {
         match instruction {
             Instruction::Begin(..) => {}
             Instruction::Tenant(table) => self.on_table(tenant, *table),
+            Instruction::Keep(ports) => self.close_doors(tenant, |port| ports.contains(port)),
             Instruction::Publish(ports) => self.on_publish(tenant, ports),
             Instruction::Gateway(number) => {
                 if let Some(served) = self.tenants.get_mut(tenant) {
@@ -120,13 +121,12 @@ impl KernelWorker {
         }
     }
 
-    /// These ports are published, and no others.
+    /// These ports are published, too.
     fn on_publish(&mut self, number: TenantNumber, ports: Vec<(Publish, Option<OwnedFd>)>) {
         let Some(served) = self.tenants.get(number) else {
             return;
         };
         let tenant = Arc::clone(&served.tenant);
-        self.close_doors(number, |port| ports.iter().any(|(one, _)| one == port));
         for (port, socket) in ports {
             if self.has_door(number, &port) {
                 continue;

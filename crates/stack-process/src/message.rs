@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | Begin | counters | the first message: limits of the session |
 //! | Tenant | | the table of the tenant, from now on |
-//! | Publish | one for each port that is bound already | the ports that are published now |
+//! | Keep | | the ports that are published now: all others are given up |
+//! | Publish | one for each port that is bound already | some of them, which may be new |
 //! | Gateway | | the listener that stands for all the world |
 //! | Added, Removed | | a listener of the tenant |
 //! | Core | those of a link | a [`Command`] |
@@ -44,7 +45,9 @@ pub enum Instruction {
     Begin(SessionLimits, OwnedFd),
     /// The table of the tenant.
     Tenant(Box<Tenant>),
-    /// All ports that are published, with those sockets that are bound already.
+    /// All ports that are published.
+    Keep(Vec<Publish>),
+    /// Some of them, with those sockets that are bound already: not more than a message has descriptors.
     Publish(Vec<(Publish, Option<OwnedFd>)>),
     /// The listener that stands for all the world.
     Gateway(u32),
@@ -94,6 +97,7 @@ pub(crate) struct ModeText {
 pub(crate) enum InstructionText {
     Begin(SessionLimits),
     Tenant(Box<TenantTable>),
+    Keep(Vec<String>),
     Publish(Vec<(String, bool)>),
     Gateway(u32),
     Added(u32, Words, bool, u32),
@@ -135,6 +139,9 @@ impl Instruction {
                 InstructionText::Begin(limits)
             }
             Self::Tenant(tenant) => InstructionText::Tenant(Box::new((&*tenant).into())),
+            Self::Keep(ports) => {
+                InstructionText::Keep(ports.iter().map(ToString::to_string).collect())
+            }
             Self::Publish(ports) => {
                 let texts = ports.into_iter().map(|(port, socket)| {
                     let text = (port.to_string(), socket.is_some());
@@ -160,6 +167,10 @@ impl Instruction {
         let message = match text {
             InstructionText::Begin(limits) => Self::Begin(limits, with.next()?),
             InstructionText::Tenant(table) => Self::Tenant(Box::new(table.into_tenant()?)),
+            InstructionText::Keep(ports) => {
+                let ports = ports.iter().map(|port| port.parse().ok());
+                Self::Keep(ports.collect::<Option<_>>()?)
+            }
             InstructionText::Publish(ports) => {
                 let ports = ports.into_iter().map(|(port, has_socket)| {
                     let socket = if has_socket { Some(with.next()?) } else { None };
@@ -420,9 +431,10 @@ mod tests {
             stamp: u64::MAX,
         };
         let tenant = Tenant::new("web", vec![[10, 88, 0, 2].into()]);
-        let make: [&dyn Fn() -> Instruction; 16] = [
+        let make: [&dyn Fn() -> Instruction; 17] = [
             &|| Instruction::Begin(limits, file()),
             &|| Instruction::Tenant(Box::new(tenant.clone())),
+            &|| Instruction::Keep(vec![port, port]),
             &|| Instruction::Publish(vec![(port, None), (port, Some(file())), (port, None)]),
             &|| Instruction::Gateway(9),
             &|| {

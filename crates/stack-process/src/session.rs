@@ -7,7 +7,7 @@
 //! ```
 
 use crate::counters::{Counters, Counts};
-use crate::endpoint::{Endpoint, Received};
+use crate::endpoint::{Endpoint, MOST_DESCRIPTORS, Received};
 use crate::message::{Instruction, Report, ReportText, SessionLimits};
 use netchannel_configuration::{Publish, Tenant};
 use netchannel_service::core_engine::{Command, Engine, ListenerChange, OwnListener, StackRequest};
@@ -23,6 +23,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Ports of which one message tells: a descriptor each.
+const MOST_PORTS: usize = MOST_DESCRIPTORS - 1;
 
 /// Messages of one session that are handled before the daemon's loop goes on.
 const MOST_MESSAGES: usize = 64;
@@ -315,13 +318,13 @@ impl SessionStack {
             }
             Change::Publish => {
                 for session in sessions.iter_mut().filter(|one| !one.drains) {
-                    session.send(published(&self.control, &self.tenant, session.binds_ports));
+                    publish(&self.control, &self.tenant, session);
                 }
             }
             Change::Session(new, counters) => {
                 for former in &mut *sessions {
                     if !std::mem::replace(&mut former.drains, true) {
-                        former.send(Instruction::Publish(Vec::new()));
+                        former.send(Instruction::Keep(Vec::new()));
                         former.send(Instruction::Drain);
                     }
                 }
@@ -352,7 +355,7 @@ impl SessionStack {
                     session.send(Instruction::Listener(change));
                 }
                 // Last: a door is open while a listener is known.
-                session.send(published(&self.control, &self.tenant, session.binds_ports));
+                publish(&self.control, &self.tenant, &mut session);
                 for (_, parts) in self.handle.waiting.borrow_mut().drain(..) {
                     session.send(Instruction::Core(Command::Serve(parts)));
                 }
@@ -445,14 +448,19 @@ impl SessionStack {
     }
 }
 
-/// The ports that are published, with the sockets that there are.
-fn published(control: &Control, tenant: &Tenant, binds_ports: bool) -> Instruction {
-    let ports = lock(&control.0.ports);
-    let all = tenant.publish.iter().filter_map(|port| {
-        let socket = ports.get(port).and_then(|socket| socket.try_clone().ok());
-        (binds_ports || socket.is_some()).then_some((*port, socket))
-    });
-    Instruction::Publish(all.collect())
+/// Tells a session of the ports that are published, with the sockets that there are.
+fn publish(control: &Control, tenant: &Tenant, session: &mut Session) {
+    session.send(Instruction::Keep(tenant.publish.clone()));
+    for some in tenant.publish.chunks(MOST_PORTS) {
+        let ports = lock(&control.0.ports);
+        let some = some.iter().filter_map(|port| {
+            let socket = ports.get(port).and_then(|socket| socket.try_clone().ok());
+            (session.binds_ports || socket.is_some()).then_some((*port, socket))
+        });
+        let some: Vec<_> = some.collect();
+        drop(ports);
+        session.send(Instruction::Publish(some));
+    }
 }
 
 fn note_port(

@@ -463,6 +463,24 @@ fn it_stands_beside_another_module() {
 }
 
 #[test]
+fn more_ports_are_published_than_a_message_has_descriptors() {
+    let listening = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listening.local_addr().unwrap().port();
+    // Held together, so that they differ.
+    let taken: Vec<_> = (0..100).map(|_| support::listening()).collect();
+    let hosts: Vec<_> = taken.iter().map(|one| one.local_addr().unwrap()).collect();
+    drop(taken);
+    let mut many = tenant(None);
+    many.publish = hosts.iter().map(|&host| Publish { host, port }).collect();
+    let served = served(many, false);
+    let mut program = Program::new(&served);
+    let (_, _accepts) = program.client.announce(&listening);
+    for host in &hosts {
+        wait(|| TcpStream::connect(host).ok());
+    }
+}
+
+#[test]
 fn a_port_is_shut_when_its_listener_is_gone() {
     let listening = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listening.local_addr().unwrap().port();

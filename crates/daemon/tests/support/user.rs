@@ -1,4 +1,5 @@
 //! Threads that are other users: the kernel has credentials for each thread, and only the C library makes them those of all.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
