@@ -120,6 +120,7 @@ fn serve(
         limits,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         relay_local: arguments.relay,
+        library: crate::library::find().ok(),
         tenant: None,
     };
     let daemon = match launcher {

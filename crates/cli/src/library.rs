@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Its file name.
-pub const NAME: &str = "libnetchannel.so";
+pub use netchannel_control::path::LIBRARY as NAME;
 
 /// Why it cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use crate::library;
 use crate::run::{self, FAILED};
 use crate::show::{bytes, complain, or_hyphen, table};
 use crate::socket::socket_path;
-use netchannel_control::path::SOCKET_VARIABLE;
+use netchannel_control::path::{SOCKET_VARIABLE, library_folder};
 use netchannel_control::tenants::TenantView;
 use netchannel_control::types::{Request, Response};
 use std::ffi::{OsStr, OsString, c_int};
@@ -108,8 +108,11 @@ fn prepare(
     asking: &Asking,
     program: &TenantProgram,
 ) -> Result<(Vec<OsString>, Environment), String> {
-    let library = library::find().map_err(|error| error.to_string())?;
     let socket = socket_of(asking, &program.tenant)?;
+    let library = match placed_library(&socket) {
+        Some(library) => library,
+        None => library::find().map_err(|error| error.to_string())?,
+    };
     let words = &program.program;
     if let Some(place) = container_options(words) {
         let folder = socket.parent().unwrap_or(Path::new("/"));
@@ -158,6 +161,18 @@ fn socket_of(asking: &Asking, name: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// The library beside the tenant's socket, in a form that linkers of glibc alone find, so that programs of musl start without it. `None`
+/// where the daemon could not put it there, or its path can not be preloaded.
+fn placed_library(socket: &Path) -> Option<PathBuf> {
+    let folder = library_folder(socket);
+    let bytes = folder.as_os_str().as_encoded_bytes();
+    let is_usable = !bytes
+        .iter()
+        .any(|byte| byte.is_ascii_whitespace() || b":$".contains(byte));
+    (is_usable && folder.join(library::NAME).is_file())
+        .then(|| folder.join("$LIB").join(library::NAME))
+}
+
 /// Where options of a command that makes a container go: behind its `run` or `create`. `None` for other commands.
 fn container_options(words: &[OsString]) -> Option<usize> {
     let maker = Path::new(words.first()?).file_name()?.to_str()?;
@@ -176,30 +191,27 @@ fn options(folder: &Path, socket: &Path, library: &Path, words: Vec<OsString>) -
             all
         })
     };
-    let (folder, library) = (folder.as_os_str(), library.as_os_str());
-    let mut options = vec![
+    let volume = |path: &Path| {
+        let path = path.as_os_str();
         joined(&[
             "--volume=".as_ref(),
-            folder,
+            path,
             ":".as_ref(),
-            folder,
+            path,
             ":ro".as_ref(),
-        ]),
-        joined(&[
-            "--volume=".as_ref(),
-            library,
-            ":".as_ref(),
-            library,
-            ":ro".as_ref(),
-        ]),
-        joined(&["--env=LD_PRELOAD=".as_ref(), library]),
-        joined(&[
-            "--env=".as_ref(),
-            SOCKET_VARIABLE.as_ref(),
-            "=".as_ref(),
-            socket.as_os_str(),
-        ]),
-    ];
+        ])
+    };
+    let mut options = vec![volume(folder)];
+    if !library.starts_with(folder) {
+        options.push(volume(library));
+    }
+    options.push(joined(&["--env=LD_PRELOAD=".as_ref(), library.as_os_str()]));
+    options.push(joined(&[
+        "--env=".as_ref(),
+        SOCKET_VARIABLE.as_ref(),
+        "=".as_ref(),
+        socket.as_os_str(),
+    ]));
     let says_network = |word: &OsString| {
         let word = word.as_encoded_bytes();
         word.starts_with(b"--network") || word.starts_with(b"--net")
@@ -232,13 +244,19 @@ mod tests {
 
     #[test]
     fn a_container_gets_the_folder_the_library_and_no_network() {
-        let given = |line| {
+        let with = |library: &str, line| {
             let (folder, socket) = (Path::new("/run/t"), Path::new("/run/t/nc.sock"));
-            let all = options(folder, socket, Path::new("/usr/lib/l.so"), words(line));
+            let all = options(folder, socket, Path::new(library), words(line));
             all.iter()
                 .map(|one| one.to_str().unwrap().to_owned())
                 .collect::<Vec<_>>()
         };
+        let given = |line| with("/usr/lib/l.so", line);
+        let placed = with("/run/t/nc.sock.lib/$LIB/l.so", "podman run image");
+        assert_eq!(
+            (placed.len(), placed[1].as_str()),
+            (4, "--env=LD_PRELOAD=/run/t/nc.sock.lib/$LIB/l.so")
+        );
         let all = [
             "--volume=/run/t:/run/t:ro",
             "--volume=/usr/lib/l.so:/usr/lib/l.so:ro",

@@ -2,8 +2,9 @@
 
 use netchannel_trust::{Distrust, in_user_namespace, place};
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The environment variable that names the attach socket.
@@ -86,6 +87,15 @@ pub fn lock_file(attach: &Path) -> PathBuf {
     suffixed(attach, ".lock")
 }
 
+/// The file name of the library.
+pub const LIBRARY: &str = "libnetchannel.so";
+
+/// The folder of the library for programs of a tenant, beside its attach socket.
+#[must_use]
+pub fn library_folder(attach: &Path) -> PathBuf {
+    suffixed(attach, ".lib")
+}
+
 /// The log file of a daemon in the background.
 #[must_use]
 pub fn log_file(attach: &Path) -> PathBuf {
@@ -111,18 +121,23 @@ pub fn prepare_directory(attach: &Path) -> Result<(), PathError> {
     let user = rustix::process::geteuid();
     let mode = if user.is_root() { 0o755 } else { 0o700 };
     let fail = |error| PathError::Directory(directory.to_owned(), error);
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(mode)
         .create(directory)
         .map_err(fail)?;
+    // Whatever the mask of new files is: that of a service may be strict.
+    for folder in missing {
+        std::fs::set_permissions(folder, Permissions::from_mode(mode)).map_err(fail)?;
+    }
     place::folder(directory).map_err(|why| PathError::Distrusted(directory.to_owned(), why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn companions_stand_beside_the_socket() {
@@ -130,6 +145,7 @@ mod tests {
         assert_eq!(control_socket(attach), Path::new("/run/x/1.sock.control"));
         assert_eq!(lock_file(attach), Path::new("/run/x/1.sock.lock"));
         assert_eq!(log_file(attach), Path::new("/run/x/1.sock.log"));
+        assert_eq!(library_folder(attach), Path::new("/run/x/1.sock.lib"));
     }
 
     #[test]

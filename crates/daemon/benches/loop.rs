@@ -44,6 +44,7 @@ fn serve(socket: PathBuf) {
         version: "bench".to_owned(),
         configuration: None,
         relay_local: false,
+        library: None,
         tenant: None,
     });
     daemon.expect("a daemon").serve().expect("to serve");

@@ -132,10 +132,11 @@ fn listen(
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
     rustix::net::bind(&socket, address)?;
+    // Before it is another's: root's daemon keeps no right to change a file of others.
+    rustix::fs::chmod(file, Mode::from_raw_mode(access.mode))?;
     if let Some(user) = access.user {
         rustix::fs::chown(file, Some(Uid::from_raw(user)), None)?;
     }
-    rustix::fs::chmod(file, Mode::from_raw_mode(access.mode))?;
     rustix::net::listen(&socket, 1024)?;
     Ok(socket)
 }

@@ -24,6 +24,8 @@ pub struct Options {
     pub relay_local: bool,
     /// The configuration of other hosts. Without it there are none.
     pub configuration: Option<Configuration>,
+    /// The library that programs of tenants load, which is put beside their sockets; without it they load that of the host.
+    pub library: Option<PathBuf>,
     /// The tenant that is served, where this is not the daemon of the host's own programs.
     pub tenant: Option<Arc<Tenant>>,
 }

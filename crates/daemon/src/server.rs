@@ -37,6 +37,7 @@ mod hosts;
 mod metrics;
 mod programs;
 mod stacks;
+mod tenant_library;
 mod tenants;
 mod turns;
 mod users;

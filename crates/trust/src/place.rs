@@ -18,7 +18,8 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// A directory with the sticky bit (`/tmp`) may be writable: only its owner can replace a file in it. An unmapped owner
 /// counts as the host's root where no other user could have created the file: not within such a directory.
 ///
-/// Returns how the socket's owner is known, for [`peer::judge`](crate::peer::judge).
+/// Returns how whoever may listen there is known, for [`peer::judge`](crate::peer::judge): the owner of the socket, or the host's root who has
+/// given a socket in a directory of his to the calling user, as a tenant's.
 ///
 /// # Errors
 /// The first violation.
@@ -27,7 +28,10 @@ pub fn socket(path: &Path) -> Result<Ownership, Distrust> {
     if !end.facts.is(libc::S_IFSOCK) {
         return Err(Distrust::NoSocket(end.path));
     }
-    Ok(end.owners.ownership(end.facts.owner))
+    match end.within {
+        Some(Ownership::Unmapped) => Ok(Ownership::Unmapped),
+        _ => Ok(end.owners.ownership(end.facts.owner)),
+    }
 }
 
 /// The same check of a directory.
@@ -49,6 +53,8 @@ struct Walk {
     path: PathBuf,
     at: Named,
     facts: Facts,
+    /// Whose the directory is in which it was found by its name.
+    within: Option<Ownership>,
 }
 
 impl Walk {
@@ -102,6 +108,7 @@ impl Walk {
             path,
             at,
             facts,
+            within: None,
         })
     }
 
@@ -110,7 +117,8 @@ impl Walk {
         let path = self.path.join(OsStr::from_bytes(name));
         let text = CString::new(name);
         let text = text.map_err(|_| Distrust::Unreachable(path.clone(), libc::EINVAL))?;
-        let entry = Self::look(Some(&self.at), &text, path, self.owners)?;
+        let mut entry = Self::look(Some(&self.at), &text, path, self.owners)?;
+        entry.within = Some(self.owners.ownership(self.facts.owner));
         let trusted = match self.owners.ownership(entry.facts.owner) {
             Ownership::Trusted => true,
             // A directory of the host may be mounted into one of ours; a socket must be in a directory of the same

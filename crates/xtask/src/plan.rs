@@ -36,7 +36,7 @@ pub enum Action {
 const NO_TESTS: [&str; 2] = ["common.sh", "acceptance.sh"];
 
 /// Steps that take long and seldom find anything.
-const SELDOM: [&str; 4] = ["apache", "gunicorn", "haproxy", "uwsgi"];
+const SELDOM: [&str; 5] = ["apache", "gunicorn", "haproxy", "tenants_runtimes", "uwsgi"];
 
 const MINUTE: u64 = 60;
 

@@ -9,6 +9,7 @@
 //! ```
 
 use super::stacks::Stacks;
+use super::tenant_library::Library;
 use super::{Daemon, Stopper};
 use crate::options::{Options, ServeError};
 use netchannel_configuration::{StackTable, Tenant};
@@ -50,10 +51,25 @@ const OWN: &str = "kernel";
 
 impl Drop for Served {
     fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Served {
+    fn stop(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
             // A thread that has panicked has said so.
             let _ = thread.join();
+        }
+    }
+
+    /// A daemon that ends leaves folders to the next one, for containers that have mounted them; a tenant that is no more takes its own along.
+    fn end(&mut self, library: &mut Library, is_last: bool) {
+        self.stop();
+        library.remove(&self.socket);
+        if is_last {
+            library.remove_copy();
         }
         if self.tenant.socket.is_none() {
             // The folders that were made for it, where nothing else lies in them.
@@ -71,6 +87,7 @@ pub struct Tenants {
     limits: Limits,
     version: String,
     stacks: Stacks,
+    library: Library,
     served: Vec<Served>,
 }
 
@@ -85,6 +102,7 @@ impl Tenants {
             limits: options.limits,
             version: options.version.clone(),
             stacks: Stacks::new(&options.socket, launcher)?,
+            library: Library::new(options.library.as_deref(), &options.socket),
             served: Vec::new(),
         })
     }
@@ -115,10 +133,12 @@ impl Tenants {
     /// their tables say so. Returns a sentence for each thing that can not be done.
     pub fn configure(&mut self, tenants: &[Tenant], stacks: &[StackTable]) -> Vec<String> {
         let mut problems = self.stacks.configure(stacks);
-        self.served.retain(|one| {
+        let library = &mut self.library;
+        self.served.retain_mut(|one| {
             let now = tenants.iter().find(|now| now.name == one.tenant.name);
             let stays = now.is_some_and(|now| is_same_place(&one.tenant, now));
             if !stays {
+                one.end(library, tenants.is_empty());
                 tracing::info!("tenant {} is served no more", one.tenant.name);
             }
             stays
@@ -132,7 +152,13 @@ impl Tenants {
                     Ok(served) => {
                         let shown = served.socket.display();
                         tracing::info!("tenant {} is served at {shown}", tenant.name);
+                        let placed = self.library.place(&served.socket);
                         self.served.push(served);
+                        problems.extend(
+                            placed
+                                .err()
+                                .map(|sentence| format!("tenant {}: {sentence}", tenant.name)),
+                        );
                     }
                     Err(sentence) => {
                         problems.push(sentence);
@@ -247,6 +273,7 @@ impl Tenants {
             limits: self.share(count),
             version: self.version.clone(),
             relay_local: false,
+            library: None,
             configuration: None,
             tenant: Some(Arc::clone(&tenant)),
         };
@@ -414,6 +441,7 @@ mod tests {
             limits: Limits::default(),
             version: "test".to_owned(),
             stacks: Stacks::new(&place.join("nc.sock"), None).unwrap(),
+            library: Library::new(None, place),
             served: Vec::new(),
         }
     }

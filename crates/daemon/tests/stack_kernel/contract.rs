@@ -65,6 +65,7 @@ fn served(tenant: Tenant, relay_local: bool) -> Served {
             version: "test".to_owned(),
             configuration: None,
             relay_local,
+            library: None,
             tenant: None,
         };
         let tenant = Arc::new(tenant);

@@ -56,6 +56,7 @@ impl Served {
                 version: "test".to_owned(),
                 configuration,
                 relay_local: false,
+                library: None,
                 tenant: None,
             })
         })

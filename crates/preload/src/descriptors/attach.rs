@@ -18,7 +18,7 @@ pub use changes::{AttachmentObserver, OBSERVER, daemon_is_gone, is_daemon_gone, 
 pub use without_daemon::attach_without_daemon;
 
 use crate::descriptors::table::{self, Kind, Word};
-use crate::descriptors::{confinement, limits};
+use crate::descriptors::{confinement, credentials, limits};
 use crate::ground::lock::Lock;
 use crate::ground::{clock, complaint, mappings, process, sys};
 
@@ -272,6 +272,7 @@ fn connect() -> bool {
     let answer = exchange(fd, Operation::Attach, attach_words(), &[], &mut received);
     let made = match answer {
         Ok((message, 2)) if message.status == 0 => {
+            credentials::note_number_at_daemon(message.words[2]);
             let entries = usize::try_from(message.words[1]).unwrap_or(0).min(1 << 22);
             let region = Region::map(received[0], program::size(entries), Access::ReadWrite);
             let directory = map_directory(received[1]);
@@ -440,6 +441,7 @@ fn attach_again(fd: i32) -> Result<(), i32> {
         return Err(i32::try_from(answer.status).unwrap_or(libc::EPROTO));
     }
     let (directory, daemon) = directory.map_err(|_| libc::EPROTO)?;
+    credentials::note_number_at_daemon(answer.words[2]);
     if answer.words[3] == own.number() {
         return Ok(());
     }

@@ -10,6 +10,8 @@ use crate::ground::sys;
 static RENUMBERED: AtomicU32 = AtomicU32::new(0);
 /// The user who owns the region.
 static USER: AtomicU32 = AtomicU32::new(0);
+/// The same user as the daemon has told his number.
+static AT_DAEMON: AtomicU32 = AtomicU32::new(u32::MAX);
 /// Whether other processes may map the region, or this process has mapped another one's.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
@@ -45,6 +47,28 @@ pub fn note_owner() {
 /// The user who owns the region.
 pub fn owner() -> u32 {
     USER.load(Ordering::Relaxed)
+}
+
+/// Notes what number the daemon has for the user of this process.
+pub fn note_number_at_daemon(user: u64) {
+    AT_DAEMON.store(u32::try_from(user).unwrap_or(u32::MAX), Ordering::Relaxed);
+}
+
+/// The number that the daemon has for a user whom this process sees under `user`; of a user namespace it is known for its own user only.
+pub fn at_daemon(user: u32) -> Option<u32> {
+    match are_renumbered() {
+        false => Some(user),
+        true if user == owner() => {
+            Some(AT_DAEMON.load(Ordering::Relaxed)).filter(|user| *user != u32::MAX)
+        }
+        true => None,
+    }
+}
+
+/// Whether the owner of the region is the host's root, and not one of a user namespace.
+pub fn is_root() -> bool {
+    const ROOT: u32 = 0;
+    owner() == ROOT && at_daemon(ROOT) == Some(ROOT)
 }
 
 /// Whether the next image of this process would belong to another user, although this process may go back: an exec

@@ -3,6 +3,8 @@
 //! has a hidden definition of the same name within the library, which jumps to the definition that the dynamic linker
 //! would have found: the first in the program's order.
 
+use crate::ground::older;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// The resolved address of a function, followed by its name.
@@ -14,7 +16,7 @@ struct Entry {
 
 unsafe extern "C" fn find(entry: &Entry) -> *mut libc::c_void {
     // SAFETY: the name ends with a zero byte.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, entry.name.as_ptr()) };
+    let found = unsafe { older::find(libc::RTLD_DEFAULT, CStr::from_ptr(entry.name.as_ptr())) };
     // Relaxed: a reader needs nothing but the address.
     entry.found.store(found, Ordering::Relaxed);
     found
@@ -68,7 +70,7 @@ macro_rules! lazy_binding {
 
 lazy_binding! {
     "__cxa_thread_atexit_impl" "__xpg_strerror_r" "abort" "access" "calloc" "closedir" "dirfd" "dl_iterate_phdr"
-    "fflush" "fgetxattr" "fileno" "free" "fstat" "fstat64" "fstatfs" "ftruncate" "getcwd" "getegid" "geteuid"
+    "fflush" "fgetxattr" "fileno" "free" "fstat" "fstat64" "fstatat64" "fstatfs" "ftruncate" "getcwd" "getegid" "geteuid"
     "gettid" "lseek" "lseek64" "madvise" "malloc" "memfd_create" "mmap" "mmap64" "mremap" "munmap" "open" "open64"
     "opendir" "pread64" "pthread_key_create" "pthread_key_delete" "pthread_setspecific" "pthread_sigmask" "raise"
     "readdir64" "readlink" "realloc" "realpath" "setenv" "setvbuf" "sigaddset" "sigismember" "stat64" "statx"

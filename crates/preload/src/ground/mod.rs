@@ -11,6 +11,7 @@ pub mod heap;
 pub mod lazy_binding;
 pub mod lock;
 pub mod mappings;
+pub mod older;
 pub mod process;
 pub mod real;
 pub mod sys;

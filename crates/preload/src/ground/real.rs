@@ -1,6 +1,8 @@
 //! The functions behind the hooks: the next definition of each symbol, which is the C library's or
 //! that of another preloaded library.
 
+use crate::ground::older;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{c_char, c_int, c_void, off64_t, size_t, ssize_t};
 
@@ -50,7 +52,10 @@ pub unsafe fn next(cache: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void
         return known;
     }
     // SAFETY: a C string; the look-up has no other condition.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+    let found = unsafe {
+        let name = CStr::from_ptr(name.as_ptr().cast::<c_char>());
+        older::find(libc::RTLD_NEXT, name)
+    };
     cache.store(found, Ordering::Relaxed);
     found
 }

@@ -138,7 +138,7 @@ hook! {
         }
     }
 
-    // The names of the C library since 2.34, in which these functions are its own. Older programs call others.
+    // The names of the C library since 2.34, in which these functions are its own. Older programs call those below.
     fn res_query(
         name: *const c_char, class: c_int, kind: c_int, answer: *mut u8, room: c_int,
     ) -> c_int {
@@ -167,5 +167,31 @@ hook! {
     ) -> c_int {
         let length = real::res_nsearch(state, name, class, kind, answer, room);
         queries::answer(length, (name, true), (class, kind), (answer, room))
+    }
+
+    fn __res_query(
+        name: *const c_char, class: c_int, kind: c_int, answer: *mut u8, room: c_int,
+    ) -> c_int {
+        res_query(name, class, kind, answer, room)
+    }
+
+    fn __res_search(
+        name: *const c_char, class: c_int, kind: c_int, answer: *mut u8, room: c_int,
+    ) -> c_int {
+        res_search(name, class, kind, answer, room)
+    }
+
+    fn __res_nquery(
+        state: *mut c_void, name: *const c_char, class: c_int, kind: c_int, answer: *mut u8,
+        room: c_int,
+    ) -> c_int {
+        res_nquery(state, name, class, kind, answer, room)
+    }
+
+    fn __res_nsearch(
+        state: *mut c_void, name: *const c_char, class: c_int, kind: c_int, answer: *mut u8,
+        room: c_int,
+    ) -> c_int {
+        res_nsearch(state, name, class, kind, answer, room)
     }
 }

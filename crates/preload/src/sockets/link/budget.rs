@@ -87,10 +87,12 @@ impl LinkEnd {
     /// Whether the peer could do nothing to this process that its user could not do anyway. A server that becomes
     /// another user's leaves its links.
     pub fn is_of_own_user(&self) -> bool {
-        let own = netchannel_abi::directory::owner_word(credentials::owner());
+        let own = credentials::at_daemon(credentials::owner());
         let is_daemon = self.relayed.load(Ordering::Relaxed)
             || self.role == Role::Client && self.listener == RELAY;
-        is_daemon || self.owner_word() == own
+        is_daemon
+            || own
+                .is_some_and(|own| self.owner_word() == netchannel_abi::directory::owner_word(own))
     }
 
     pub(super) fn uncount_touched(&self) {

@@ -29,6 +29,8 @@ const WORDS: usize = 7;
 const BYTES: usize = WORDS * size_of::<u64>();
 /// Whatever user the daemon names, root can read all memory.
 const ROOT: u32 = 0;
+/// No user whom the daemon names.
+const NOBODY: u32 = u32::MAX;
 /// A client sends the message right after it has connected, but may be stopped in between.
 const MESSAGE_TIMEOUT: i64 = 100_000_000;
 
@@ -125,6 +127,7 @@ impl Queue {
 fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
     let client = sys::local::peer(anchor).ok()?;
     let is_own = client.uid == credentials::owner();
+    let user = credentials::at_daemon(client.uid).unwrap_or(NOBODY);
     let (words, memory) = first_message(anchor)?;
     let [number, slots, arena, handle, ring, place, announced] = words;
     let build = |memory| {
@@ -141,10 +144,10 @@ fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
     };
     let link = match memory {
         Some(memory) => build(memory)?,
-        None => match foreign::queued_link(number, listener.number(), client.uid) {
+        None => match foreign::queued_link(number, listener.number(), user) {
             Some(known) => known,
             None => build(match fetch_renewed(number, listener, is_own) {
-                Ok((memory, user)) if user == u64::from(client.uid) => memory,
+                Ok((memory, named)) if named == u64::from(user) => memory,
                 Ok((memory, _)) => {
                     sys::close(memory);
                     return None;
@@ -160,7 +163,7 @@ fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
     match &mut pending {
         Some(pending) => {
             pending.announced = announced;
-            link.set_origin(false, u64::from(client.uid));
+            link.set_origin(false, u64::from(user));
             link.note_queue_client(client.pid);
         }
         None => link.remove_user(),
@@ -261,7 +264,9 @@ fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
 /// (client) Whether a connection may enter the queue of a listener: acceptors of another user get its memory from the
 /// daemon.
 pub fn may_enter(target: &names::Target) -> bool {
-    target.queue != 0 && (target.queue_user == credentials::owner() || attach::is_daemon_alive())
+    target.queue != 0
+        && (Some(target.queue_user) == credentials::at_daemon(credentials::owner())
+            || attach::is_daemon_alive())
 }
 
 /// (client) Connects to the queue of a listener, for a connection whose slot is filled in. Returns the client's end of
@@ -274,7 +279,7 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
     link.mark_queued(handle);
     let anchor = limits::for_library(|| sys::local::connect(&name))?;
     // Another process may have taken the name by now.
-    let is_known = |user| user == ROOT || user == target.queue_user;
+    let is_known = |user| user == ROOT || credentials::at_daemon(user) == Some(target.queue_user);
     if !sys::local::peer(anchor).is_ok_and(|server| is_known(server.uid)) {
         sys::close(anchor);
         return Err(libc::ECONNREFUSED);
@@ -294,7 +299,7 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
         place.copy_from_slice(&word.to_le_bytes());
     }
     // For programs of other users the daemon vouches for the memory.
-    let is_given = target.queue_user == credentials::owner();
+    let is_given = Some(target.queue_user) == credentials::at_daemon(credentials::owner());
     let memory = is_given.then(|| link.memory_for(target.holders)).flatten();
     let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
     // A leaving process announces that before it takes pending connections: either this is seen here, or it sees the
@@ -314,7 +319,7 @@ impl Listener {
     /// Takes a connection of the queue, for an accept with these flags, or for the list of this process.
     pub(super) fn take_queued(&self, flags: Option<i32>) -> Option<Pending> {
         let queue = self.shared_queues()?.queue()?;
-        if credentials::owner() == ROOT && self.is_of_other_user(queue) {
+        if credentials::is_root() && self.is_of_other_user(queue) {
             if flags.is_some() {
                 self.leave_foreign_queue(queue);
             }
@@ -342,7 +347,7 @@ impl Listener {
     pub fn begin_accept(&self) {
         if !self.accepts.load(Ordering::Relaxed) {
             self.accepts.store(true, Ordering::Relaxed);
-            if credentials::owner() == ROOT && !confinement::is_filtered() {
+            if credentials::is_root() && !confinement::is_filtered() {
                 self.announce_queue();
             }
         }
@@ -379,7 +384,7 @@ impl Listener {
         };
         let name = queue.name();
         if name != 0 {
-            let accepts = credentials::owner() == ROOT && self.accepts.load(Ordering::Relaxed);
+            let accepts = credentials::is_root() && self.accepts.load(Ordering::Relaxed);
             let flags = [
                 (credentials::are_renumbered(), queue_flags::CONFINED),
                 (accepts, queue_flags::ACCEPTS),
