@@ -31,6 +31,8 @@ const EVENTS: usize = 256;
 /// Without a doorbell the region is looked at again after a while, which grows between these.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_millis(10);
+/// The same, while the other side is not there.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// The host's end of a guest.
 #[derive(Debug)]
@@ -88,6 +90,9 @@ impl Host {
     pub fn serve(mut self) -> Result<(), Errno> {
         let mut events = [EpollEvent::empty(); EVENTS];
         loop {
+            if self.tunnel.has_news() {
+                self.look_after = SHORTEST_LOOK;
+            }
             self.pass();
             let count = self.wait(&mut events)?;
             let count = if count == 0 && !self.tunnel.has_work() {
@@ -174,7 +179,7 @@ impl Host {
             tunnel.wake();
             return Ok(0);
         }
-        let rings = self.bells.as_ref().is_some_and(Bells::works);
+        let rings = self.bells.as_ref().is_some_and(Bells::works) && self.tunnel.is_rung_for();
         let look = if rings {
             None
         } else {
@@ -193,7 +198,12 @@ impl Host {
         };
         self.tunnel.wake();
         self.patience.learn(nanoseconds(start.elapsed()));
-        self.look_after = (self.look_after * 2).min(LONGEST_LOOK);
+        let longest = if self.tunnel.is_up() {
+            LONGEST_LOOK
+        } else {
+            LONGEST_WAIT
+        };
+        self.look_after = (self.look_after * 2).min(longest);
         slept
     }
 
@@ -205,6 +215,7 @@ impl Host {
                     && bells.hear() == Heard::End
                 {
                     tracing::info!("the machine has ended");
+                    self.tunnel.set_bell(false);
                     self.tunnel.lose();
                 }
             }
@@ -228,6 +239,7 @@ impl Host {
                 tracing::warn!("the machine's doorbell is not heard ({errno})");
             }
             tracing::info!("a machine is there");
+            self.tunnel.set_bell(true);
             if had_one {
                 // The former one has not been seen to end.
                 self.tunnel.lose();

@@ -20,6 +20,8 @@ pub mod word {
     pub const SESSION: usize = 8;
     /// The other side's session, for which this side's indices begin at 0.
     pub const PEER: usize = 16;
+    /// 1 where this side rings a doorbell, 0 where the other has to look again and again.
+    pub const RINGS: usize = 24;
     /// What this side has written of its ring.
     pub const TAIL: usize = 64;
     /// What this side has read of the other's ring.

@@ -99,6 +99,17 @@ impl Link {
         self.session != 0
     }
 
+    /// Tells whether this side has a doorbell that works.
+    pub fn tell_of_bell(&self, works: bool) {
+        self.store(word::RINGS, u64::from(works), Ordering::Release);
+    }
+
+    /// Whether the other side rings.
+    #[must_use]
+    pub fn is_rung_for(&self) -> bool {
+        self.load(word::RINGS) == Ok(1)
+    }
+
     /// Whether both sides are there.
     #[must_use]
     pub const fn is_up(&self) -> bool {

@@ -71,7 +71,17 @@ impl Producer {
         Ok(self.ring.size.saturating_sub(used))
     }
 
-    /// Whether the other side has read more than was known.
+    /// Whether the other side has read more than was known until now.
+    ///
+    /// # Errors
+    /// What the other side did.
+    pub fn look_for_room(&mut self) -> Result<bool, Violation> {
+        let before = self.head;
+        self.free()?;
+        Ok(self.head != before)
+    }
+
+    /// The same, without noting it.
     #[must_use]
     pub fn has_more_room(&self) -> bool {
         let head = at(&self.region, self.peer + word::HEAD);

@@ -139,6 +139,7 @@ impl<S: Sink> Tunnel<S> {
             rests_until: None,
             rings: true,
         };
+        tunnel.set_bell(false);
         tunnel.begin();
         Some(tunnel)
     }
@@ -178,6 +179,23 @@ impl<S: Sink> Tunnel<S> {
         self.by_id.insert(flow.id, serial);
         self.flows.insert(serial, flow);
         serial
+    }
+
+    /// Whether this side has a doorbell that works; it has none before this is called.
+    pub fn set_bell(&self, works: bool) {
+        self.link.tell_of_bell(works);
+    }
+
+    /// Whether the other side rings; else this one has to look again and again. Before both are there nobody knows.
+    #[must_use]
+    pub fn is_rung_for(&self) -> bool {
+        self.link.is_up() && self.link.is_rung_for()
+    }
+
+    /// Whether both sides are there.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        self.link.is_up()
     }
 
     /// Whether connections can be opened.
@@ -346,7 +364,7 @@ impl<S: Sink> Tunnel<S> {
         if !self.link.is_up() {
             return Ok(());
         }
-        if self.producer.has_more_room() {
+        if self.producer.look_for_room()? {
             self.heard = now;
             self.queue.extend(self.blocked.drain(..));
         }

@@ -28,6 +28,8 @@ const BELL: u32 = INBOX + 1;
 /// Without a doorbell the region is looked at again after a while, which grows between these.
 const SHORTEST_LOOK: Duration = Duration::from_micros(50);
 const LONGEST_LOOK: Duration = Duration::from_millis(10);
+/// The same, while the other side is not there.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// What the worker is told.
 #[derive(Debug)]
@@ -113,6 +115,7 @@ impl GuestWorker {
         if let Some(bell) = &bell {
             cells.watch_edges(bell.descriptor(), BELL)?;
         }
+        tunnel.set_bell(bell.is_some());
         Ok(Self {
             mail,
             messages: Vec::new(),
@@ -266,6 +269,16 @@ impl GuestWorker {
         }
     }
 
+    fn hear(&mut self, name: u32, end: bool) {
+        if let (BELL, Some(bell)) = (name, &mut self.bell) {
+            let worked = bell.works();
+            bell.hear(end);
+            if worked != bell.works() {
+                self.tunnel.set_bell(bell.works());
+            }
+        }
+    }
+
     fn ring(&self) {
         if let Some(bell) = &self.bell {
             bell.ring();
@@ -294,7 +307,7 @@ impl Worker for GuestWorker {
 
     fn deadline(&self) -> Option<Instant> {
         let look = match &self.bell {
-            Some(bell) if bell.works() => None,
+            Some(bell) if bell.works() && self.tunnel.is_rung_for() => None,
             _ => Instant::now().checked_add(self.look_after),
         };
         let times = [look, self.targets.next_retry(), self.tunnel.deadline()];
@@ -347,15 +360,11 @@ impl Worker for GuestWorker {
     fn on_timer(&mut self, _: u32) {}
 
     fn on_own(&mut self, name: u32) {
-        if let (BELL, Some(bell)) = (name, &mut self.bell) {
-            bell.hear(false);
-        }
+        self.hear(name, false);
     }
 
     fn on_own_end(&mut self, name: u32) {
-        if let (BELL, Some(bell)) = (name, &mut self.bell) {
-            bell.hear(true);
-        }
+        self.hear(name, true);
     }
 
     fn poll_external(&mut self) {
@@ -410,7 +419,12 @@ impl Worker for GuestWorker {
         self.cells.sleep_with(news, until, spins, look, arm);
         inbox.wake();
         self.tunnel.wake();
-        self.look_after = (self.look_after * 2).min(LONGEST_LOOK);
+        let longest = if self.tunnel.is_up() {
+            LONGEST_LOOK
+        } else {
+            LONGEST_WAIT
+        };
+        self.look_after = (self.look_after * 2).min(longest);
     }
 
     fn end(&mut self) {
