@@ -71,7 +71,7 @@ impl Router for GuestWorker {
         &self.count
     }
 
-    fn request(&self, request: StackRequest) {
+    fn request(&mut self, request: StackRequest) {
         self.send_request(request);
     }
 
