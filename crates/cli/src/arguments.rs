@@ -1,5 +1,9 @@
 //! What can be said on the command line.
 
+mod guest;
+
+pub use guest::{GUEST_MEMORY, Guest, GuestCommand, GuestHost, GuestInside, HostEnd};
+
 use crate::help;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -58,6 +62,9 @@ pub enum Command {
     /// The launcher of a daemon, at its standard input
     #[command(name = crate::LAUNCHER, hide = true)]
     StackLauncher,
+    /// Make a virtual machine a tenant, over memory that it shares with the host
+    #[command(after_help = help::GUEST)]
+    Guest(Guest),
     /// Change what the daemon does while it runs
     #[command(after_help = help::SET)]
     Set(Set),

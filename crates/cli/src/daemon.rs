@@ -127,10 +127,25 @@ fn serve(
         Some(launcher) => Daemon::bind_with_launcher(options, launcher),
         None => Daemon::bind(options),
     }?;
+    serve_bound(daemon, &shown, has_configuration, || {
+        if arguments.announce {
+            announce();
+        }
+    })
+}
+
+/// Serves until the end, and says so to whoever started it.
+///
+/// # Errors
+/// Why it can not serve.
+pub fn serve_bound(
+    daemon: Daemon,
+    shown: &str,
+    has_configuration: bool,
+    announce: impl FnOnce(),
+) -> Result<(), ServeError> {
     heed_signals(&daemon, has_configuration)?;
-    if arguments.announce {
-        announce();
-    }
+    announce();
     tracing::info!(process = std::process::id(), "serves at {shown}");
     notify::send_state(&format!("READY=1\nSTATUS=serves at {shown}"));
     let served = daemon.serve();

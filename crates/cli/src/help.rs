@@ -160,6 +160,26 @@ Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong
   Of run: the program's own, and 125 where nothing serves the tenant, 126 and 127 as of netchannel run";
 
+/// Of `guest`.
+pub const GUEST: &str = "\
+On the host, where tenant \"web\" is configured; before or after the machine starts:
+  netchannel guest host web --memory /dev/shm/web --bell /run/netchannel/web.bell
+
+The machine has the memory as a device, and a port of virtio-serial as doorbell:
+  qemu-system-x86_64 ... \\
+    -object memory-backend-file,id=nc,share=on,mem-path=/dev/shm/web,size=16M -device ivshmem-plain,memdev=nc \\
+    -device virtio-serial -chardev socket,id=bell,path=/run/netchannel/web.bell,reconnect=1 \\
+    -device virtserialport,chardev=bell,name=org.netchannel.0
+
+In the machine, as root; then its programs are programs of the tenant:
+  netchannel guest inside &
+  netchannel run -- nginx
+
+docs/guest.md has more.
+
+Exit codes:
+  0  it was told to end    2  the command line is wrong    125  it can not serve";
+
 /// Of `set`.
 pub const SET: &str = "\
 Examples:

@@ -18,6 +18,7 @@ mod daemon;
 mod doctor;
 mod executable;
 mod generate;
+mod guest;
 mod help;
 mod hosts;
 mod library;
@@ -85,6 +86,7 @@ pub fn execute() -> c_int {
         Command::Stack(options) => stack::stack(&options.kind),
         Command::StackLauncher => stack::launch(),
         Command::Tenants(options) => tenants::tenants(&options),
+        Command::Guest(options) => guest::guest(&options),
         Command::Set(options) => hosts::set(&options),
         Command::Config(options) => config::config(&options),
         Command::Doctor(options) => doctor::doctor(&options),

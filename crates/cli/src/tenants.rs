@@ -52,7 +52,11 @@ pub fn with_scope(asking: &mut Asking, tenant: Option<String>) -> Result<(), c_i
     Ok(())
 }
 
-fn fetch(asking: &Asking) -> Result<Vec<TenantView>, String> {
+/// What the daemon says of its tenants.
+///
+/// # Errors
+/// Why it does not say it.
+pub fn fetch(asking: &Asking) -> Result<Vec<TenantView>, String> {
     match ask(asking, Request::Tenants)? {
         Response::Tenants(tenants) => Ok(tenants),
         _ => Err(unexpected()),
@@ -130,7 +134,10 @@ fn prepare(
 }
 
 /// Where the tenant's programs attach: as the daemon says, or where only its user may ask that, at the usual place.
-fn socket_of(asking: &Asking, name: &str) -> Result<PathBuf, String> {
+///
+/// # Errors
+/// Where there is no such tenant, or nothing serves it.
+pub fn socket_of(asking: &Asking, name: &str) -> Result<PathBuf, String> {
     let socket = match fetch(asking) {
         Ok(tenants) => match tenants.iter().find(|one| one.name == name) {
             Some(found) => PathBuf::from(&found.socket),

@@ -13,6 +13,23 @@ pub fn is_at_mark(socket: impl AsFd) -> bool {
 /// `SIOCATMARK` of asm/sockios.h, which libc does not have.
 const SIOCATMARK: libc::Ioctl = 0x8905;
 
+/// `TCP_NOTSENT_LOWAT`: bytes that a socket takes before they are sent, or about as many; 0 for the kernel's default. The kernel refuses it
+/// only for what is none of TCP.
+pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) {
+    let size = libc::socklen_t::try_from(size_of::<u32>()).unwrap_or(0);
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads one integer.
+    unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size,
+        );
+    }
+}
+
 /// `TCP_DEFER_ACCEPT` of a listener, in seconds. The kernel refuses it only for what is none of TCP.
 pub fn set_defer_accept(socket: impl AsFd, seconds: u32) {
     let seconds = libc::c_int::try_from(seconds).unwrap_or(libc::c_int::MAX);

@@ -133,6 +133,21 @@ impl Region {
         Outside::admit(descriptor, size)?.map(access)
     }
 
+    /// Maps `size` bytes of a file or device that can not be sealed: memory of a virtual machine. Whoever else has the file can make it
+    /// shorter, and then an access raises `SIGBUS`: only for a process that serves nobody but those.
+    ///
+    /// # Errors
+    /// The errno of the kernel.
+    pub fn map_unsealed(descriptor: i32, size: usize) -> Result<Self, ShmError> {
+        Self::map_at(
+            core::ptr::null_mut(),
+            0,
+            descriptor,
+            size,
+            Access::ReadWrite,
+        )
+    }
+
     /// As [`Region::map`], at addresses that an earlier region left vacant.
     ///
     /// # Errors

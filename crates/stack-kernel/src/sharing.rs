@@ -2,8 +2,9 @@
 
 use crate::bottleneck::{Demand, rates};
 use crate::served::Served;
-use crate::worker::KernelWorker;
+use crate::worker::{KernelWorker, UNSENT};
 use netchannel_service::worker::Worker;
+use netchannel_shm::kernel_socket::set_unsent_limit;
 use netchannel_stack_process::process::Fairness;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,13 @@ impl KernelWorker {
     /// What tenants share by weight from now on.
     pub(crate) fn set_fairness(&mut self, fairness: Fairness) {
         self.fairness = fairness;
+        let unsent = match fairness {
+            Fairness::Processor => 0,
+            Fairness::Network => UNSENT,
+        };
+        self.table
+            .sockets()
+            .for_each(|socket| set_unsent_limit(socket, unsent));
         if fairness == Fairness::Processor {
             let now = self.now();
             self.tenants

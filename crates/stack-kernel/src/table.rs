@@ -50,6 +50,11 @@ impl Table {
         (connection.stamp == ticket.stamp).then_some(connection)
     }
 
+    /// The sockets of all.
+    pub fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.connections.iter().flatten().map(|one| &one.socket)
+    }
+
     /// The numbers of a tenant's.
     pub fn of_tenant(&self, tenant: TenantNumber) -> Vec<usize> {
         let numbered = self.connections.iter().enumerate();

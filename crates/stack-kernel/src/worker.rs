@@ -18,6 +18,7 @@ use netchannel_service::routing::Router;
 use netchannel_service::targets::Targets;
 use netchannel_service::timers::Timers;
 use netchannel_service::worker::{INBOX, Worker};
+use netchannel_shm::kernel_socket::set_unsent_limit;
 use netchannel_stack_process::counters::Counter;
 use netchannel_stack_process::message::Report;
 use netchannel_stack_process::process::Fairness;
@@ -36,6 +37,8 @@ const DOOR: u32 = 2;
 const CONNECTION: u32 = 3;
 /// Names of a kind; a connection can not have the last, which the set of descriptors keeps for itself.
 const MOST_NAMES: u32 = (1 << KIND_SHIFT) - 1;
+/// Bytes that a socket takes before they are sent, where tenants share a bottleneck: what it takes is what the network takes then.
+pub(crate) const UNSENT: u32 = 128 << 10;
 /// Turns of connections before the worker looks for news.
 const MOST_TURNS: usize = 256;
 
@@ -187,6 +190,9 @@ impl KernelWorker {
         let name = name.filter(|name| *name < MOST_NAMES);
         let name = name.map(|name| name_of(CONNECTION, name));
         let connection = self.table.get(ticket)?;
+        if self.fairness == Fairness::Network {
+            set_unsent_limit(&connection.socket, UNSENT);
+        }
         let watched = name.map(|name| self.cells.watch_edges(&connection.socket, name));
         if !matches!(watched, Some(Ok(()))) || !self.schedule.add(ticket.number, tenant) {
             self.table.remove(ticket.number);

@@ -65,12 +65,12 @@ impl LaunchEnd {
     /// The next message: nothing yet is `None`.
     ///
     /// # Errors
-    /// The other end is gone, or sends what is no message.
-    pub fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> Result<Option<T>, ()> {
+    /// `PIPE` where the other end is gone, or sends what is no message.
+    pub fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> Result<Option<T>, Errno> {
         match self.0.receive() {
             Received::Message(message, _) => Ok(Some(message)),
             Received::Nothing => Ok(None),
-            Received::Ended | Received::Garbage => Err(()),
+            Received::Ended | Received::Garbage => Err(Errno::PIPE),
         }
     }
 }

@@ -93,12 +93,12 @@ impl DaemonEnd {
     /// What the process has said: nothing yet is `None`.
     ///
     /// # Errors
-    /// It has ended, or sends garbage.
-    pub fn hear(&mut self) -> Result<Option<Hello>, ()> {
+    /// `PIPE` where it has ended, or sends garbage.
+    pub fn hear(&mut self) -> Result<Option<Hello>, Errno> {
         match self.0.receive() {
             Received::Message(hello, _) => Ok(Some(hello)),
             Received::Nothing => Ok(None),
-            Received::Ended | Received::Garbage => Err(()),
+            Received::Ended | Received::Garbage => Err(Errno::PIPE),
         }
     }
 
@@ -195,6 +195,6 @@ mod tests {
             ]
         );
         drop(process);
-        assert_eq!(daemon.hear(), Err(()));
+        assert_eq!(daemon.hear(), Err(Errno::PIPE));
     }
 }

@@ -36,7 +36,14 @@ pub enum Action {
 const NO_TESTS: [&str; 2] = ["common.sh", "acceptance.sh"];
 
 /// Steps that take long and seldom find anything.
-const SELDOM: [&str; 5] = ["apache", "gunicorn", "haproxy", "tenants_runtimes", "uwsgi"];
+const SELDOM: [&str; 6] = [
+    "apache",
+    "guest",
+    "gunicorn",
+    "haproxy",
+    "tenants_runtimes",
+    "uwsgi",
+];
 
 const MINUTE: u64 = 60;
 
@@ -151,8 +158,8 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
         }
         let minutes = match name.as_str() {
             "cpython" => 20,
-            // The first run builds them.
-            "libuv" | "liburing" => 10,
+            // The first run builds them; an emulated machine boots.
+            "guest" | "libuv" | "liburing" => 10,
             _ => 4,
         };
         steps.push(Step {

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 24] = [
+const ALLOWED: [(&str, &[&str]); 27] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
@@ -41,6 +41,9 @@ const ALLOWED: [(&str, &[&str]); 24] = [
         "stack-process",
         &["abi", "shm", "scheduler", "configuration", "service"],
     ),
+    ("guest", &["abi", "shm"]),
+    ("guest-host", &["abi", "ring", "shm", "guest"]),
+    ("stack-guest", &["abi", "shm", "service", "guest"]),
     (
         "stack-kernel",
         &[
@@ -101,6 +104,9 @@ const ALLOWED: [(&str, &[&str]); 24] = [
             "profile",
             "stack-kernel",
             "stack-process",
+            "guest",
+            "guest-host",
+            "stack-guest",
         ],
     ),
     (

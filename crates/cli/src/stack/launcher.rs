@@ -63,7 +63,7 @@ pub fn launch() -> c_int {
                     all.retain(|one| one.number != number);
                 }
                 Ok(None) => break,
-                Err(()) => {
+                Err(_) => {
                     all.iter_mut().for_each(end);
                     return 0;
                 }

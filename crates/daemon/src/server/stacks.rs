@@ -187,7 +187,7 @@ impl Stacks {
                     }
                 }
                 Ok(None) => return,
-                Err(()) => {
+                Err(_) => {
                     tracing::error!("the launcher of stacks has ended: none is started any more");
                     self.launcher = None;
                     return;
@@ -302,7 +302,7 @@ impl StackProcess {
         for mut end in std::mem::take(&mut self.unknown) {
             match end.hear() {
                 Ok(None) => self.unknown.push(end),
-                Err(()) => {}
+                Err(_) => {}
                 Ok(Some(hello)) => {
                     let mut checked = hello.check(self.table.kind.name(), &self.table.name);
                     let process = self.process.as_ref();
