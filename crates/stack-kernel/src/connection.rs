@@ -156,7 +156,9 @@ impl Connection {
             if flags & side_flags::CLOSED != 0 || gone {
                 return Turn::Finished;
             }
-            self.shut(flags);
+            if let Err(errno) = self.shut(flags) {
+                return Turn::Reset(errno);
+            }
         } else if flags & side_flags::CLOSED != 0 || gone {
             // Nobody reads any more; what was written before is sent all the same.
             return turn_of(&[sent]);
@@ -182,9 +184,12 @@ impl Connection {
     }
 
     /// All that the program has written is sent: the kernel is told what it does no more.
-    fn shut(&mut self, flags: u32) {
+    ///
+    /// # Errors
+    /// `CONNRESET` where bytes have come that nobody reads any more, as the kernel answers those that come from now on.
+    fn shut(&mut self, flags: u32) -> Result<(), Errno> {
         if flags & side_flags::FIN == 0 {
-            return;
+            return Ok(());
         }
         // The calls fail where the other host has reset the connection, which the next read tells.
         if !std::mem::replace(&mut self.sent_end, true) {
@@ -193,8 +198,13 @@ impl Connection {
         if flags & side_flags::SHUT_READ != 0 && !std::mem::replace(&mut self.deaf, true) {
             // From now on what comes is answered with a reset. The kernel tells of an end that the other host has not sent.
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
+            let unread = !self.received_end && rustix::io::ioctl_fionread(&self.socket) != Ok(0);
             self.received_end = true;
+            if unread {
+                return Err(Errno::CONNRESET);
+            }
         }
+        Ok(())
     }
 
     fn send(
@@ -289,6 +299,8 @@ impl Connection {
             let at = lane.published();
             let spans = lane.room(at, permitted).map_err(fault)?;
             let asked = (spans[0].length + spans[1].length) as u64;
+            // A read ends at the urgent byte, whatever lies behind it.
+            let ends_early = self.readiness.ended || self.urgent.is_ahead();
             let taken = self.urgent.read(&self.socket, &lane.rooms(spans), at);
             let (received, row) = match taken {
                 Ok((0, _)) => {
@@ -311,8 +323,7 @@ impl Connection {
             lane.publish_with_mark(at + received, row).map_err(fault)?;
             budget = budget.saturating_sub(received);
             // All that there was: what comes from now on is told by another event.
-            self.readiness.readable =
-                received == asked || self.readiness.ended || self.urgent.is_ahead();
+            self.readiness.readable = received == asked || ends_early;
         }
         if self.readiness.readable && !self.received_end {
             return Ok(Moved::More);

@@ -5,7 +5,163 @@ use crate::far::Side;
 
 /// Case names without the family at their end, or a common beginning of several names; the end that must be outside the tenant (either
 /// end, where none is named); the number of the difference.
-const KEPT: [(&str, Option<Side>, &str); 0] = [];
+const KEPT: [(&str, Option<Side>, &str); 39] = [
+    (
+        "corner_12_connect_bound_socket_keeps_its_port",
+        Some(Side::Server),
+        "16.11",
+    ),
+    (
+        "corner_12_names_agree_at_both_ends",
+        Some(Side::Server),
+        "16.11",
+    ),
+    (
+        "corner_12_accept_tells_the_peer",
+        Some(Side::Server),
+        "16.11",
+    ),
+    (
+        "corner_12_client_closes_before_accept",
+        Some(Side::Server),
+        "16.11",
+    ),
+    ("corner_12_connecting_closed", Some(Side::Server), "16.11"),
+    (
+        "corner_12_nonblocking_connect_hundred_at_once",
+        Some(Side::Server),
+        "16.11",
+    ),
+    (
+        "corner_12_dissolve_keeps_a_bound_address",
+        Some(Side::Server),
+        "16.11",
+    ),
+    (
+        "corner_12_dissolve_gives_the_port_of_a_listener_back",
+        Some(Side::Server),
+        "16.11",
+    ),
+    (
+        "corner_12_former_port_is_not_kept",
+        Some(Side::Server),
+        "16.11",
+    ),
+    (
+        "deferred_silent_client_is_nobodys",
+        Some(Side::Server),
+        "16.11",
+    ),
+    ("deferred_client_is_told", Some(Side::Server), "16.11"),
+    (
+        "dual_stack_connect_to_mapped_address",
+        Some(Side::Server),
+        "16.11",
+    ),
+    ("listeners_pending_in_order", Some(Side::Server), "16.11"),
+    (
+        "listeners_accept_blocks_until_connection",
+        Some(Side::Server),
+        "16.11",
+    ),
+    (
+        "corner_04_queue_child_looks_parent_accepts",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_04_queue_edge_is_told_to_all_and_once",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_04_queue_keeps_its_order",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_04_queue_waits_over_a_fork_for_the_child",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_04_queue_epoll_looks_without_waiting",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_04_queue_epoll_edge_without_waiting",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_04_queue_inherited_set_looks_parent_accepts",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_04_queue_set_made_after_the_connection",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_14_listener_looked_at_without_waiting",
+        Some(Side::Client),
+        "16.12",
+    ),
+    (
+        "corner_10_deaf_writer_without_room",
+        Some(Side::Server),
+        "16.13",
+    ),
+    (
+        "corner_14_ended_unacknowledged_bytes",
+        Some(Side::Server),
+        "16.13",
+    ),
+    ("corner_13_send_restarts", Some(Side::Client), "16.13"),
+    (
+        "corner_11_linger_zero_drops_unsent_data",
+        Some(Side::Server),
+        "16.14",
+    ),
+    (
+        "fresh_bound_fork_then_parent_connects",
+        Some(Side::Server),
+        "16.15",
+    ),
+    (
+        "fresh_fork_then_parent_connects",
+        Some(Side::Server),
+        "16.15",
+    ),
+    (
+        "fresh_fork_then_child_connects",
+        Some(Side::Server),
+        "16.15",
+    ),
+    ("fresh_fork_then_child_listens", Some(Side::Client), "16.15"),
+    ("corner_15_limit_listens_again", Some(Side::Client), "16.15"),
+    ("corner_06_rights_listener", Some(Side::Client), "16.15"),
+    (
+        "corner_14_states_shutdown_before_connect",
+        Some(Side::Server),
+        "16.16",
+    ),
+    (
+        "corner_14_states_shutdown_of_a_bound_socket",
+        Some(Side::Server),
+        "16.16",
+    ),
+    ("urgent_inline_switched_on", Some(Side::Server), "16.17"),
+    ("urgent_after_shutdown_of_both", Some(Side::Server), "16.17"),
+    (
+        "corner_04_prefork_worker_killed_while_accepting",
+        Some(Side::Client),
+        "8.17",
+    ),
+    ("deferred_more_than_the_backlog", Some(Side::Client), "8.3"),
+];
 
 /// The number of the kept difference that a case shows with that end outside, or `None` if it shows none.
 #[must_use]

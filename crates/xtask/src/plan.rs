@@ -142,6 +142,11 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             "conformance",
             &["compare", "--hosts", "--only", "--jobs", "8"],
         ),
+        tenants(workspace, "conformance", &TENANT_CASES),
+        Step {
+            seldom: true,
+            ..tenants(workspace, "conformance in full", &[])
+        },
     ];
     for script in scripts(&workspace.programs())? {
         let name = script
@@ -219,6 +224,29 @@ fn two_hosts(workspace: &Workspace, name: &str, program: &str, arguments: &[&str
         .current_dir(&workspace.root);
     with_release_build(&mut command, workspace);
     slow(&format!("two hosts: {name}"), 4, command)
+}
+
+/// The cases that are about what a stack has to carry: ends, errors, urgent bytes, options, listeners.
+const TENANT_CASES: [&str; 7] = [
+    "corner_10_",
+    "corner_14_reset",
+    "held_until",
+    "listeners_close",
+    "streams_random",
+    "urgent_",
+    "corner_04_reuseport",
+];
+
+/// Cases of the conformance suite with one end as a program of a tenant; all, where none are named.
+fn tenants(workspace: &Workspace, name: &str, cases: &[&str]) -> Step {
+    let arguments = ["compare", "--tenant", "--only", "--jobs", "6"];
+    let arguments = [&arguments[..], cases].concat();
+    let step = two_hosts(workspace, name, "conformance", &arguments);
+    Step {
+        name: format!("tenants: {name}"),
+        limit: Duration::from_secs(10 * MINUTE),
+        ..step
+    }
 }
 
 /// Several users under root's daemon, one of them hostile. It reports where it is not root.

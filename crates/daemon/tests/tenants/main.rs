@@ -118,7 +118,8 @@ impl Program {
 
     /// Announces a listener. Returns its number and the accept channel.
     fn listen(&mut self, socket: &TcpListener) -> (u32, OwnedFd) {
-        let words = support::listen_words(socket);
+        let mut words = support::listen_words(socket).to_vec();
+        words.push(1);
         let asked = self
             .client
             .ask(Operation::Listen, &words, &[socket.as_fd()]);
@@ -411,6 +412,7 @@ fn a_published_port_leads_to_its_own_tenant_only() {
     let (_, accepts) = honest.listen(&listening);
     let mut stream = wait(|| TcpStream::connect(of_honest).ok());
     stream.write_all(b"for the honest one").unwrap();
+    rustix::io::ioctl_fionbio(&accepts, false).unwrap();
     assert!(support::receive(&accepts).is_some(), "it is offered");
     wait(|| TcpStream::connect(of_hostile).is_err().then_some(()));
 }

@@ -137,10 +137,11 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
     if i32::from(address.family) != family || by_kernel {
         return Err(Reason::Option.into());
     }
-    let is_bound_to_v6 = || socket.has(status::BOUND) && options::is_only_v6(fd);
-    if address.unmapped().family != address.family
-        && (options::wants_only_v6(socket) || is_bound_to_v6())
-    {
+    let only_v6 = || match socket.word.kind() {
+        Kind::Kernel => options::is_only_v6(fd),
+        _ => options::wants_only_v6(socket),
+    };
+    if address.unmapped().family != address.family && only_v6() {
         // The kernel returns the error: there is no route.
         return Err(Reason::Option.into());
     }
