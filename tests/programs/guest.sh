@@ -227,18 +227,13 @@ rates() {
 }
 
 find_kernel
-ACCELERATION=tcg
-# Where a machine can be made at all, and not only the device is there.
-if [ -w /dev/kvm ] && "$PYTHON" -c "
-import fcntl, os
-fcntl.ioctl(os.open('/dev/kvm', os.O_RDWR), 0xAE01, 0)" 2>/dev/null; then ACCELERATION=kvm; fi
-ACCELERATION=${NETCHANNEL_GUEST_ACCELERATION:-$ACCELERATION}
+# That /dev/kvm is there does not say that a machine comes far with it.
+ACCELERATION=${NETCHANNEL_GUEST_ACCELERATION:-tcg}
 unpack_kernel
 make_machine
 make_host
 make_world
 host_end
-SOCKETS=$(sockets_of "$END")
 
 echo "== a machine ($ACCELERATION, ${KERNEL##*/})"
 BEGUN=$(date +%s)

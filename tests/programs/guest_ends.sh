@@ -126,7 +126,6 @@ while True:
 
 echo "== with a doorbell"
 host_end
-SOCKETS=$(sockets_of "$END")
 inside first --bell "$BELL"
 reaches
 is_reached 2000

@@ -167,8 +167,9 @@ On the host, where tenant \"web\" is configured; before or after the machine sta
 
 The machine has the memory as a device, and a port of virtio-serial as doorbell:
   qemu-system-x86_64 ... \\
-    -object memory-backend-file,id=nc,share=on,mem-path=/dev/shm/web,size=16M -device ivshmem-plain,memdev=nc \\
-    -device virtio-serial -chardev socket,id=bell,path=/run/netchannel/web.bell,reconnect=1 \\
+    -object memory-backend-file,id=nc,share=on,mem-path=/dev/shm/web,size=16M \\
+    -device ivshmem-plain,memdev=nc -device virtio-serial \\
+    -chardev socket,id=bell,path=/run/netchannel/web.bell,reconnect=1 \\
     -device virtserialport,chardev=bell,name=org.netchannel.0
 
 In the machine, as root; then its programs are programs of the tenant:

@@ -18,8 +18,9 @@ pub struct SocketSink {
 }
 
 impl SocketSink {
-    /// The sink of a socket.
-    pub const fn new(socket: OwnedFd) -> Self {
+    /// The sink of a socket. Should this process end unexpectedly, the connection counts as reset: its end is no end of the guest's stream.
+    pub fn new(socket: OwnedFd) -> Self {
+        set_reset(&socket, true);
         Self {
             socket,
             is_readable: true,
@@ -117,15 +118,20 @@ impl Sink for SocketSink {
     fn accepted(&mut self) {}
 
     fn close(self, error: Option<u32>, _: bool) {
-        if error.is_some() {
-            let linger = nix::libc::linger {
-                l_onoff: 1,
-                l_linger: 0,
-            };
-            // It fails only for a socket that is none of TCP.
-            let _ = setsockopt(&self.socket, sockopt::Linger, &linger);
+        if error.is_none() {
+            set_reset(&self.socket, false);
         }
     }
+}
+
+/// Whether the end of a socket is a reset.
+fn set_reset(socket: &OwnedFd, resets: bool) {
+    let linger = nix::libc::linger {
+        l_onoff: resets.into(),
+        l_linger: 0,
+    };
+    // It fails only for a socket that is none of TCP.
+    let _ = setsockopt(socket, sockopt::Linger, &linger);
 }
 
 /// As in frames.
