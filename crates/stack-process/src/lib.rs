@@ -23,6 +23,7 @@
     )
 )]
 
+pub mod control;
 pub mod counters;
 pub mod endpoint;
 pub mod launch;

@@ -6,22 +6,21 @@
 //!                               +--> SessionStack --------------+--requests of any session
 //! ```
 
-use crate::counters::{Counters, Counts};
+use crate::control::{Change, Control, refusal};
+use crate::counters::Counters;
 use crate::endpoint::{Endpoint, MOST_DESCRIPTORS, Received};
-use crate::message::{Instruction, Report, ReportText, SessionLimits};
+use crate::message::{Instruction, Report, ReportText};
 use netchannel_configuration::{Publish, Tenant};
 use netchannel_service::core_engine::{Command, Engine, ListenerChange, OwnListener, StackRequest};
 use netchannel_service::link::Parts;
-use netchannel_service::mailbox::Mailbox;
 use netchannel_service::stack::{Stack, StackHandle};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::Shutdown;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Ports of which one message tells: a descriptor each.
@@ -33,143 +32,6 @@ const MOST_MESSAGES: usize = 64;
 const MOST_WAITING: usize = 1024;
 /// How long they wait: about as long as TCP tries a host that is being started.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A session that is ready to be used.
-#[derive(Debug)]
-pub struct NewSession {
-    /// The name of the stack, as it is shown.
-    pub stack: String,
-    /// CoreEngine's end.
-    pub socket: OwnedFd,
-    /// What the stack may use.
-    pub limits: SessionLimits,
-    /// Whether its published ports are bound by the stack itself, which has another network namespace.
-    pub binds_ports: bool,
-}
-
-/// A message of another thread.
-#[derive(Debug)]
-enum Change {
-    Tenant(Arc<Tenant>),
-    /// Published ports were bound or given up.
-    Publish,
-    Session(NewSession, Arc<Counters>),
-}
-
-/// Binds a published port, in the network namespace of the caller.
-pub type Bind = fn(&Publish) -> Result<OwnedFd, Errno>;
-
-/// Changes a tenant's stack while it runs, and tells what it has done; from any thread.
-#[derive(Clone, Debug)]
-pub struct Control(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    changes: Mailbox<Change>,
-    /// The sockets of published ports. They outlive a stack, so that its restart refuses nobody.
-    ports: Mutex<HashMap<Publish, OwnedFd>>,
-    sessions: Mutex<Shown>,
-}
-
-/// What is shown of sessions.
-#[derive(Debug, Default)]
-struct Shown {
-    past: Counts,
-    /// With the name of the stack; the one that takes new connections is the last.
-    present: Vec<(String, Arc<Counters>)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Control {
-    fn new() -> Result<Self, Errno> {
-        Ok(Self(Arc::new(Inner {
-            changes: Mailbox::new()?,
-            ports: Mutex::default(),
-            sessions: Mutex::default(),
-        })))
-    }
-
-    /// Another table of the tenant holds from now on. Ports that it publishes no more are given up. With `bind` the others are bound
-    /// here, where they are not yet; without it, by the stack. Returns the ports that can not be bound.
-    pub fn configure(&self, tenant: &Arc<Tenant>, bind: Option<Bind>) -> Vec<(Publish, Errno)> {
-        let mut problems = Vec::new();
-        let mut ports = lock(&self.0.ports);
-        ports.retain(|port, socket| {
-            let stays = tenant.publish.contains(port);
-            if !stays {
-                // The stack still has the socket, perhaps: the port may come at another address now.
-                let _ = rustix::net::shutdown(socket, Shutdown::Both);
-            }
-            stays
-        });
-        let missing = tenant
-            .publish
-            .iter()
-            .filter(|port| !ports.contains_key(port));
-        let missing: Vec<Publish> = missing.copied().collect();
-        for (port, bind) in missing.into_iter().zip(std::iter::repeat(bind)) {
-            match bind.map(|bind| bind(&port)) {
-                Some(Ok(socket)) => drop(ports.insert(port, socket)),
-                Some(Err(errno)) => problems.push((port, errno)),
-                None => {}
-            }
-        }
-        drop(ports);
-        self.0.changes.send(Change::Tenant(Arc::clone(tenant)));
-        self.0.changes.send(Change::Publish);
-        problems
-    }
-
-    /// Gives up all published ports: those of a stack in another network namespace take their place.
-    pub fn give_up_ports(&self) {
-        lock(&self.0.ports).clear();
-    }
-
-    /// New connections go over this session from now on. Those of the former one stay with it.
-    ///
-    /// # Errors
-    /// When there is no memory.
-    pub fn use_session(&self, session: NewSession) -> Result<(), Errno> {
-        let counters = Arc::new(Counters::new()?);
-        let shown = (session.stack.clone(), Arc::clone(&counters));
-        lock(&self.0.sessions).present.push(shown);
-        self.0.changes.send(Change::Session(session, counters));
-        Ok(())
-    }
-
-    /// What the tenant has moved, over all sessions.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        let shown = lock(&self.0.sessions);
-        let present = shown.present.iter().map(|(_, counters)| counters.now());
-        present.fold(shown.past, Counts::plus)
-    }
-
-    /// The stacks that serve the tenant, and the connections of each; the one that takes new connections first.
-    #[must_use]
-    pub fn stacks(&self) -> Vec<(String, u64)> {
-        let shown = lock(&self.0.sessions);
-        let present = shown.present.iter().rev();
-        present
-            .map(|(name, counters)| (name.clone(), counters.now().open))
-            .collect()
-    }
-
-    /// The published ports that are bound.
-    #[must_use]
-    pub fn bound_ports(&self) -> Vec<Publish> {
-        lock(&self.0.ports).keys().copied().collect()
-    }
-
-    fn session_ended(&self, counters: &Arc<Counters>) {
-        let mut shown = lock(&self.0.sessions);
-        shown.present.retain(|(_, one)| !Arc::ptr_eq(one, counters));
-        shown.past = shown.past.plus(counters.now().of_the_past());
-    }
-}
 
 /// A session in use.
 #[derive(Debug)]
@@ -283,7 +145,7 @@ impl SessionStack {
         let watched = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(
             &watched,
-            &control.0.changes,
+            control.doorbell(),
             EventData::new_u64(0),
             EventFlags::IN,
         )?;
@@ -452,14 +314,11 @@ impl SessionStack {
 fn publish(control: &Control, tenant: &Tenant, session: &mut Session) {
     session.send(Instruction::Keep(tenant.publish.clone()));
     for some in tenant.publish.chunks(MOST_PORTS) {
-        let ports = lock(&control.0.ports);
         let some = some.iter().filter_map(|port| {
-            let socket = ports.get(port).and_then(|socket| socket.try_clone().ok());
+            let socket = control.socket_of(port);
             (session.binds_ports || socket.is_some()).then_some((*port, socket))
         });
-        let some: Vec<_> = some.collect();
-        drop(ports);
-        session.send(Instruction::Publish(some));
+        session.send(Instruction::Publish(some.collect()));
     }
 }
 
@@ -474,22 +333,9 @@ fn note_port(
         return;
     }
     match bound {
-        Ok(socket) => drop(lock(&control.0.ports).insert(port, socket)),
+        Ok(socket) => control.keep_socket(port, socket),
         Err(errno) => tracing::error!("{}", refusal(tenant, &port, errno)),
     }
-}
-
-/// Why a port is not published, and what to do, in a sentence.
-#[must_use]
-pub fn refusal(tenant: &Tenant, publish: &Publish, errno: Errno) -> String {
-    let (name, host) = (&tenant.name, publish.host);
-    let hint = match errno {
-        Errno::ADDRINUSE => "another program has the port; stop it, or publish another one",
-        Errno::ADDRNOTAVAIL => "this host has no such address; write one that it has, or 0.0.0.0",
-        Errno::ACCESS => "a port below 1024 needs CAP_NET_BIND_SERVICE; publish another one",
-        _ => "publish another one",
-    };
-    format!("tenant {name}: {host} is not published ({errno}): {hint}")
 }
 
 impl Stack for SessionStack {
@@ -506,7 +352,7 @@ impl Stack for SessionStack {
     }
 
     fn on_doorbell(&mut self, _: usize, engine: &mut dyn Engine, _: Instant) {
-        for change in self.control.0.changes.take_some(MOST_MESSAGES) {
+        for change in self.control.take_changes(MOST_MESSAGES) {
             self.on_change(change);
         }
         let count = self.handle.sessions.borrow().len();
