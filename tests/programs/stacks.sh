@@ -109,10 +109,12 @@ CONFIGURATION
 
 # A client that connects again and again, and counts what became of it.
 cat >"$TMP/clients.py" <<'PYTHON'
-import os, socket, sys
+import os, socket, sys, time
 address, stop = (sys.argv[1], int(sys.argv[2])), sys.argv[3]
 counts = {"answered": 0, "refused": 0, "reset": 0, "other": 0}
+longest = 0
 while not os.path.exists(stop):
+    begin = time.monotonic()
     try:
         with socket.create_connection(address, timeout=10) as client:
             client.sendall(b"GET /who HTTP/1.0\r\n\r\n")
@@ -124,6 +126,8 @@ while not os.path.exists(stop):
         counts["refused"] += 1
     except ConnectionResetError:
         counts["reset"] += 1
+    longest = max(longest, time.monotonic() - begin)
+counts["longest-ms"] = round(longest * 1000)
 print(*(f"{name}={count}" for name, count in counts.items()))
 PYTHON
 
@@ -228,7 +232,7 @@ sleep 0.7
 touch "$TMP/stop"
 end_of clients "$CLIENTS"
 counted=$LAST
-expect "clients of a stack that is changed" "refused=0 reset=0 other=0" "$(cut -d' ' -f2- <<<"$counted")"
+expect "clients of a stack that is changed" "refused=0 reset=0 other=0" "$(cut -d' ' -f2-4 <<<"$counted")"
 end_of changed "$CHANGED"
 expect "a transfer over three changes" whole "$LAST"
 until_true 10 "the former stack is left" test "$(stacks_of web)" = two

@@ -1,7 +1,8 @@
 //! One end of a session: whole messages with descriptors, sent in order, or kept until the other side reads.
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::MemfdFlags;
+use netchannel_service::memory::is_sealed;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -171,11 +172,13 @@ fn send_packet(socket: &OwnedFd, text: &[u8], descriptors: &[OwnedFd]) -> Result
 }
 
 fn in_memory(text: &[u8]) -> Result<OwnedFd, Errno> {
-    let memory = rustix::fs::memfd_create("netchannel-message", MemfdFlags::CLOEXEC)?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("netchannel-message", flags)?;
     let mut written = 0;
     while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
         written += rustix::io::write(&memory, rest)?;
     }
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW)?;
     Ok(memory)
 }
 
@@ -188,6 +191,10 @@ fn read<T: DeserializeOwned>(text: &[u8], descriptors: &mut Vec<OwnedFd>) -> Opt
     }
     let memory = descriptors.remove(0);
     let size = u64::try_from(rustix::fs::fstat(&memory).ok()?.st_size).ok()?;
+    // Reading another kind of file may wait for whoever sent it.
+    if !is_sealed(&memory, size) {
+        return None;
+    }
     let size = usize::try_from(size.min(MOST_BYTES)).ok()?;
     let mut all: Vec<u8> = Vec::with_capacity(size);
     while all.len() < size {

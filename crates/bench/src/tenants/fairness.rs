@@ -17,7 +17,8 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Below `--help`.
 pub const HELP: &str = "\
@@ -285,8 +286,38 @@ fn one(
     for (_, driving) in &mut streams {
         driving.say("go").map_err(wrong)?;
     }
+    let settled = daemon.as_ref().map(|daemon| settled(daemon, arguments));
     let limit = READY_LIMIT + Duration::from_secs_f64(arguments.seconds);
-    streams.iter_mut().map(|one| rate(one, limit)).collect()
+    let read: Result<Vec<f64>, BenchError> =
+        streams.iter_mut().map(|one| rate(one, limit)).collect();
+    let read = read?;
+    Ok(settled.unwrap_or(read))
+}
+
+/// What each tenant sends once all are in their stride: in the last two thirds of a run, as the daemon counts it.
+fn settled(daemon: &NetChannel, arguments: &FairnessArguments) -> Vec<f64> {
+    let sent = || {
+        let asked = daemon.ask(&["tenants"]);
+        let at = Instant::now();
+        let bytes = |number: usize| {
+            asked
+                .as_ref()
+                .and_then(|all| all[number]["bytes_out"].as_u64())
+        };
+        let count = arguments.connections.len();
+        let bytes: Vec<f64> = (0..count)
+            .map(|number| to_float(bytes(number).unwrap_or(0)))
+            .collect();
+        (at, bytes)
+    };
+    thread::sleep(Duration::from_secs_f64(arguments.seconds / 3.0));
+    let (begin, before) = sent();
+    thread::sleep(Duration::from_secs_f64(arguments.seconds * 0.6));
+    let (end, after) = sent();
+    let seconds = end.duration_since(begin).as_secs_f64();
+    let both = before.iter().zip(&after);
+    both.map(|(before, after)| (after - before) * 8.0 / seconds / MEGABIT)
+        .collect()
 }
 
 /// What a tenant's streams got, in Mbit/s.
