@@ -11,12 +11,15 @@ use std::process::Command;
 use netchannel_namespaces::{Error, Hosts, Sandbox};
 
 use crate::daemon::PrivateDaemon;
+use crate::far::ANNOUNCED_VARIABLE;
 use crate::support::OWN_PORTS_VARIABLE;
 
 /// The ports that its programs get where they ask for any.
 const PORTS: RangeInclusive<u16> = 42_000..=42_399;
 /// The ports for which they ask. These and the others are published.
 const OWN_PORTS: RangeInclusive<u16> = 42_400..=42_599;
+/// Within so many milliseconds a published port is open, also on a busy machine: until then a client is refused.
+const OPENED: u64 = 100;
 /// Its name.
 const NAME: &str = "sandboxed";
 
@@ -69,6 +72,7 @@ impl Sandboxed {
         command
             .env("LD_PRELOAD", &self.library)
             .env("NETCHANNEL_SOCKET", folder.join(NAME).join("nc.sock"))
+            .env(ANNOUNCED_VARIABLE, OPENED.to_string())
             .env(
                 OWN_PORTS_VARIABLE,
                 format!("{},{}", OWN_PORTS.start(), OWN_PORTS.len()),

@@ -259,6 +259,61 @@ fn a_reset_goes_on_either_way() {
 }
 
 #[test]
+fn a_reset_behind_the_end_of_a_stream_is_told() {
+    let (_served, _program, mut lane, stream) = pair();
+    stream.shutdown(Shutdown::Write).unwrap();
+    has(&lane, side_flags::FIN);
+    sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    has(&lane, side_flags::RESET);
+    let (_, daemon) = lane.sides().unwrap();
+    let broken = Errno::PIPE.raw_os_error().unsigned_abs();
+    assert_eq!(daemon.error.load(Relaxed), broken);
+    assert_eq!(read(&mut lane), b"");
+}
+
+#[test]
+fn an_urgent_byte_goes_both_ways() {
+    let (_served, _program, mut lane, mut stream) = pair();
+    // From the network: it is in its place, and marked.
+    stream.write_all(b"before").unwrap();
+    let urgent = rustix::net::SendFlags::OOB;
+    rustix::net::send(&stream, b"!", urgent).unwrap();
+    stream.write_all(b"behind").unwrap();
+    let mut got = Vec::new();
+    wait(|| {
+        got.extend(read(&mut lane));
+        (got.len() == 13).then_some(())
+    });
+    assert_eq!(got, b"before!behind");
+    assert_eq!(lane.urgent().end, 7);
+    // To the network.
+    let at = lane.published();
+    assert_eq!(netchannel_service::played::place(&mut lane, at, b"ab!"), 3);
+    let (own, _) = lane.sides().unwrap();
+    own.row.store(2, Relaxed);
+    own.urgent.store(3, Relaxed);
+    let row = netchannel_service::urgent::Row::default();
+    lane.publish_with_mark(at + 3, row).unwrap();
+    let mut apart = [0; 4];
+    wait(|| rustix::net::recv(&stream, &mut apart[..], rustix::net::RecvFlags::OOB).ok());
+    assert_eq!(apart[0], b'!');
+    let mut line = [0; 2];
+    stream.read_exact(&mut line).unwrap();
+    assert_eq!(&line, b"ab");
+}
+
+#[test]
+fn bytes_for_who_has_shut_both_directions_meet_a_reset() {
+    let (_served, _program, lane, mut stream) = pair();
+    lane.set_flags(side_flags::BOTH_SHUT);
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    stream.write_all(b"too late").unwrap();
+    has(&lane, side_flags::RESET);
+    wait(|| stream.write_all(b"x").err());
+}
+
+#[test]
 fn a_program_that_ends_without_a_word_ends_its_connection() {
     let (_served, program, lane, mut stream) = pair();
     drop((program, lane));

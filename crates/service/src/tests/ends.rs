@@ -76,7 +76,7 @@ impl Worker {
                     self.link.fail();
                     self.cells.unwatch_channel(self.key);
                 }
-                News::Ready(..) | News::Own(_) | News::OwnEnd(_) => {}
+                News::Ready(..) | News::Own(_) | News::OwnEnd(_) | News::OwnUrgent(_) => {}
             }
         }
     }
