@@ -256,7 +256,7 @@ impl Consumer {
     ///
     /// # Errors
     /// What the other side did.
-    pub fn next(&mut self) -> Result<Option<Frame>, Violation> {
+    pub fn read(&mut self) -> Result<Option<Frame>, Violation> {
         if self.head == self.tail {
             // Acquire: pairs with the release of the writer.
             let tail = at(&self.region, self.peer + word::TAIL)?.load(Ordering::Acquire);

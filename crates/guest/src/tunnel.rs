@@ -370,7 +370,7 @@ impl<S: Sink> Tunnel<S> {
         }
         let mut budget = READ;
         while budget > 0
-            && let Some(frame) = self.consumer.next()?
+            && let Some(frame) = self.consumer.read()?
         {
             self.heard = now;
             self.asked = None;

@@ -19,7 +19,7 @@ pub enum Arrival {
     /// It looks for a link.
     Waiting(Destination),
     /// CoreEngine offers it.
-    Offered(Destination, Lane, Key),
+    Offered(Destination, Box<Lane>, Key),
 }
 
 fn ticket(serial: u64) -> Ticket {
@@ -106,7 +106,7 @@ impl Router for GuestWorker {
 
     fn offered(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
         if let Some(Arrival::Waiting(destination)) = self.arrivals.remove(&ticket.stamp) {
-            let offered = Arrival::Offered(destination, lane, key);
+            let offered = Arrival::Offered(destination, Box::new(lane), key);
             self.arrivals.insert(ticket.stamp, offered);
         }
         Some(ticket)
@@ -124,7 +124,7 @@ impl Router for GuestWorker {
             Arrival::Offered(destination, lane, key) => {
                 let waiting = Arrival::Waiting(destination);
                 self.arrivals.insert(ticket.stamp, waiting);
-                Some((lane, key))
+                Some((*lane, key))
             }
             waiting @ Arrival::Waiting(_) => {
                 self.arrivals.insert(ticket.stamp, waiting);
