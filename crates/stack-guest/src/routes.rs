@@ -1,5 +1,6 @@
 //! Connections of the host on their way to listeners of the guest: what the worker knows of them.
 
+use crate::arrival::Arrival;
 use crate::sink::{LaneSink, number};
 use crate::worker::GuestWorker;
 use netchannel_guest::Open;
@@ -12,15 +13,6 @@ use netchannel_service::targets::Targets;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// A connection that no program has yet.
-#[derive(Debug)]
-pub enum Arrival {
-    /// It looks for a link.
-    Waiting(Destination),
-    /// CoreEngine offers it.
-    Offered(Destination, Box<Lane>, Key),
-}
 
 fn ticket(serial: u64) -> Ticket {
     Ticket {
