@@ -4,7 +4,7 @@
 //!  word 0: which connection (or port)      word 1: kind (8 bits) | bytes of the payload (24) | argument (32)
 //! ```
 
-use crate::ring::Violation;
+use crate::violation::Violation;
 use netchannel_abi::address::{Address, INET, INET6};
 
 /// Bytes of a header. Frames begin at multiples of it.

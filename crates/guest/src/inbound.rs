@@ -3,8 +3,9 @@
 use crate::flow::{Flow, Sink};
 use crate::frame::{Families, HEADER, Kind, Open, Welcome};
 use crate::layout::Side;
-use crate::ring::{Frame, Violation};
+use crate::ring::Frame;
 use crate::tunnel::{Event, Tunnel};
+use crate::violation::Violation;
 use netchannel_shm::{Room, Span, run::transfer};
 
 /// The largest errno of Linux.

@@ -14,6 +14,7 @@ pub mod layout;
 pub mod link;
 pub mod ring;
 pub mod tunnel;
+pub mod violation;
 
 mod inbound;
 mod turn;
@@ -21,5 +22,5 @@ mod turn;
 pub use flow::{Sink, Taken};
 pub use frame::{Families, Open, Welcome};
 pub use layout::{LEAST_SIZE, Side};
-pub use ring::Violation;
 pub use tunnel::{Event, Tunnel};
+pub use violation::Violation;

@@ -7,7 +7,8 @@
 //! ```
 
 use crate::layout::{IDENTITY, Side, word};
-use crate::ring::{Violation, at};
+use crate::ring::at;
+use crate::violation::Violation;
 use netchannel_shm::Region;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

@@ -2,13 +2,10 @@
 
 use crate::frame::{HEADER, Header, Kind, MOST_PAYLOAD};
 use crate::layout::{Ring, Side, ring, word};
+use crate::violation::Violation;
 use netchannel_shm::{Region, Span};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// What the other side did that it may not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Violation(pub &'static str);
 
 /// Less room than this at the ring's end is not worth a frame of bytes.
 const SMALL: usize = 512;
@@ -256,7 +253,7 @@ impl Consumer {
     ///
     /// # Errors
     /// What the other side did.
-    pub fn next(&mut self) -> Result<Option<Frame>, Violation> {
+    pub fn read(&mut self) -> Result<Option<Frame>, Violation> {
         if self.head == self.tail {
             // Acquire: pairs with the release of the writer.
             let tail = at(&self.region, self.peer + word::TAIL)?.load(Ordering::Acquire);

@@ -4,8 +4,9 @@ use crate::flow::{Flow, Sink};
 use crate::frame::{Families, Kind, Open, Welcome};
 use crate::layout::Side;
 use crate::link::{Change, Link};
-use crate::ring::{Consumer, Producer, Violation};
+use crate::ring::{Consumer, Producer};
 use crate::turn::{CONNRESET, Turn};
+use crate::violation::Violation;
 use netchannel_shm::Region;
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -370,7 +371,7 @@ impl<S: Sink> Tunnel<S> {
         }
         let mut budget = READ;
         while budget > 0
-            && let Some(frame) = self.consumer.next()?
+            && let Some(frame) = self.consumer.read()?
         {
             self.heard = now;
             self.asked = None;

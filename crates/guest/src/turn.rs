@@ -2,7 +2,8 @@
 
 use crate::flow::{Flow, Sink, Taken};
 use crate::frame::{Kind, MOST_PAYLOAD};
-use crate::ring::{Producer, Violation};
+use crate::ring::Producer;
+use crate::violation::Violation;
 use netchannel_shm::{Region, Run};
 use std::collections::VecDeque;
 

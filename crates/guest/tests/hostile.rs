@@ -275,10 +275,10 @@ fn anything_at_all() {
             match random() % 8 {
                 0 => hostile
                     .own(word::TAIL)
-                    .store(random() % (1 << 18) & !15, SeqCst),
+                    .store((random() % (1 << 18)) & !15, SeqCst),
                 1 => hostile
                     .own(word::HEAD)
-                    .store(random() % (1 << 18) & !15, SeqCst),
+                    .store((random() % (1 << 18)) & !15, SeqCst),
                 2 => hostile.own(word::ASLEEP).store(random(), SeqCst),
                 3 => hostile.write(&[random() % 6, random() & 0xf | (random() % 80) << 8], 96),
                 4 => hostile.write(&[random(), random()], 16),

@@ -18,7 +18,7 @@ fn up() -> Both {
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length)
-        .map(|at| (at * 7 + at / 251) as u8 & 0xff)
+        .map(|at| (at * 7 + at / 251).to_le_bytes()[0])
         .collect()
 }
 
@@ -146,7 +146,7 @@ fn no_more_connections_are_opened_than_the_host_permits() {
     let mut both = Both::new(SIZE, 2);
     assert!(both.guest.open(open(), Played::new(&[])).is_none());
     both.settle();
-    let mut open_one = |both: &mut Both| both.guest.open(open(), Played::new(&[])).is_some();
+    let open_one = |both: &mut Both| both.guest.open(open(), Played::new(&[])).is_some();
     assert!(open_one(&mut both) && open_one(&mut both) && !open_one(&mut both));
     both.settle();
     both.host.refuse(opened(&both.host_events), 111);
@@ -234,7 +234,7 @@ fn who_sleeps_is_rung_for_once() {
     let (guest, host) = (Played::new(&[]), Played::new(&[]));
     let (here, _) = both.connect(&guest, &host);
     assert!(!both.host.fall_asleep());
-    let mut send = |both: &mut Both| {
+    let send = |both: &mut Both| {
         guest.0.borrow_mut().gives = vec![1; 10];
         both.guest.queue(here);
         both.guest.work(both.now);

@@ -10,7 +10,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arrival;
 mod bell;
+mod counters;
 mod module;
 mod ports;
 mod routes;

@@ -1,7 +1,8 @@
 //! The module, as CoreEngine and the daemon's loop have it.
 
 use crate::bell::Bell;
-use crate::worker::{Counters, GuestWorker, Mail, Message};
+use crate::counters::Counters;
+use crate::worker::{GuestWorker, Mail, Message};
 use netchannel_guest::{Tunnel, Welcome};
 use netchannel_service::anchor::Count;
 use netchannel_service::core_engine::{Command, Engine, ListenerChange};

@@ -63,7 +63,11 @@ mod tests {
     fn ports_are_shown_by_the_families_of_the_tenants_addresses() {
         let own = [Address::v4([10, 88, 0, 2], 0), Address::v6([7; 16], 0, 0)];
         let mut ports = Ports::default();
-        let at = |address: Address, v6_only| OwnListener { address, v6_only };
+        let at = |address: Address, v6_only| OwnListener {
+            address,
+            v6_only,
+            defers: 0,
+        };
         ports.add(1, at(Address::v4([0; 4], 80), false));
         ports.add(2, at(Address::v6([0; 16], 81, 0), true));
         ports.add(3, at(Address::v6([0; 16], 82, 0), false));

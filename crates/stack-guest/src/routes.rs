@@ -1,5 +1,6 @@
 //! Connections of the host on their way to listeners of the guest: what the worker knows of them.
 
+use crate::arrival::Arrival;
 use crate::sink::{LaneSink, number};
 use crate::worker::GuestWorker;
 use netchannel_guest::Open;
@@ -12,15 +13,6 @@ use netchannel_service::targets::Targets;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// A connection that no program has yet.
-#[derive(Debug)]
-pub enum Arrival {
-    /// It looks for a link.
-    Waiting(Destination),
-    /// CoreEngine offers it.
-    Offered(Destination, Lane, Key),
-}
 
 fn ticket(serial: u64) -> Ticket {
     Ticket {
@@ -106,7 +98,7 @@ impl Router for GuestWorker {
 
     fn offered(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
         if let Some(Arrival::Waiting(destination)) = self.arrivals.remove(&ticket.stamp) {
-            let offered = Arrival::Offered(destination, lane, key);
+            let offered = Arrival::Offered(destination, Box::new(lane), key);
             self.arrivals.insert(ticket.stamp, offered);
         }
         Some(ticket)
@@ -124,7 +116,7 @@ impl Router for GuestWorker {
             Arrival::Offered(destination, lane, key) => {
                 let waiting = Arrival::Waiting(destination);
                 self.arrivals.insert(ticket.stamp, waiting);
-                Some((lane, key))
+                Some((*lane, key))
             }
             waiting @ Arrival::Waiting(_) => {
                 self.arrivals.insert(ticket.stamp, waiting);

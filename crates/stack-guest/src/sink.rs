@@ -1,6 +1,6 @@
 //! A program's lane, as the tunnel has it.
 
-use crate::worker::Counters;
+use crate::counters::Counters;
 use netchannel_abi::link::side_flags;
 use netchannel_guest::{Sink, Taken};
 use netchannel_service::lane::Lane;

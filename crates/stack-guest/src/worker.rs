@@ -1,8 +1,9 @@
 //! The thread of the module.
 
+use crate::arrival::Arrival;
 use crate::bell::Bell;
+use crate::counters::Counters;
 use crate::ports::Ports;
-use crate::routes::Arrival;
 use crate::sink::{LaneSink, number};
 use netchannel_abi::address::Address;
 use netchannel_abi::link::Role;
@@ -19,7 +20,7 @@ use netchannel_service::timers::Timers;
 use netchannel_service::worker::{INBOX, Worker};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -49,25 +50,6 @@ pub struct Mail {
     pub messages: Mailbox<Message>,
     /// From the worker to CoreEngine.
     pub requests: Mailbox<StackRequest>,
-}
-
-/// What was moved. One worker writes; relaxed, all: each word is read alone.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Connections there are.
-    pub open: AtomicU64,
-    /// Bytes to the host.
-    pub bytes_out: AtomicU64,
-    /// Bytes from the host.
-    pub bytes_in: AtomicU64,
-}
-
-impl Counters {
-    /// Adds to a counter.
-    pub fn add(counter: &AtomicU64, count: u64) {
-        let now = counter.load(Ordering::Relaxed).wrapping_add(count);
-        counter.store(now, Ordering::Relaxed);
-    }
 }
 
 /// The worker.
