@@ -46,6 +46,7 @@ mod report;
 mod session;
 mod table;
 mod tenants;
+mod user_mode;
 pub mod worker;
 
 pub use arguments::{Arguments, Between, exit_status};

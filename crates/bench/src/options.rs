@@ -96,10 +96,14 @@ pub enum Transport {
     Unix,
     /// The same programs as over TCP, under `netchannel run`
     Netchannel,
+    /// Kernel TCP in a namespace without a network, given one by slirp4netns
+    Slirp4netns,
+    /// The same by pasta
+    Pasta,
 }
 
 impl Transport {
-    /// All of them, in the order they are shown.
+    /// Those between programs of one host, in the order they are shown.
     pub const ALL: [Transport; 3] = [Transport::Tcp, Transport::Unix, Transport::Netchannel];
 
     /// The name people read.
@@ -108,6 +112,8 @@ impl Transport {
             Transport::Tcp => "kernel TCP",
             Transport::Unix => "AF_UNIX",
             Transport::Netchannel => "NetChannel",
+            Transport::Slirp4netns => "slirp4netns",
+            Transport::Pasta => "pasta",
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::cpu;
 use crate::error::RunError;
 use crate::options::{Launcher, Options, Transport, WorkerCommand};
 use crate::process::Process;
+use crate::user_mode;
 use netchannel_namespaces::Host;
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -139,6 +140,13 @@ impl<'a> Session<'a> {
             _ if self.is_outside => plain_command(program, arguments),
             (Transport::Netchannel, Err(problem)) => return Err(RunError::Wrong(problem.clone())),
             (Transport::Tcp | Transport::Unix, _) => plain_command(program, arguments),
+            (Transport::Slirp4netns | Transport::Pasta, _) => {
+                let mut words = user_mode::prefix(over.transport).unwrap_or_default();
+                words.push(program.to_owned());
+                words.extend_from_slice(arguments);
+                let first = words.remove(0);
+                plain_command(&first, &words)
+            }
         };
         match (&self.host, place) {
             (Some(host), Some(place)) => host.enter_at(&mut command, place),

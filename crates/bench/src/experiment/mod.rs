@@ -44,7 +44,7 @@ pub fn between_hosts(case: &str) -> Option<fn(&Ends<'_>, Transport) -> Figures> 
 }
 
 /// Finds a program in PATH, or where servers lie that users have not in theirs.
-fn installed(name: &'static str) -> Result<PathBuf, RunError> {
+pub fn installed(name: &'static str) -> Result<PathBuf, RunError> {
     let path = env::var_os("PATH").unwrap_or_default();
     let servers = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     env::split_paths(&path)

@@ -174,7 +174,7 @@ fn start_group(
         class: group.class,
     };
     let address = match transport {
-        Transport::Tcp | Transport::Netchannel => {
+        Transport::Tcp | Transport::Netchannel | Transport::Slirp4netns | Transport::Pasta => {
             Address::Tcp(SocketAddr::new(ends.address, 0)).to_string()
         }
         Transport::Unix => {

@@ -30,7 +30,7 @@ pub fn run(ends: &Ends<'_>, transport: Transport) -> Figures {
     let directory = ends.server.directory();
     let endpoint = match transport {
         Transport::Unix => Endpoint::Unix(directory.join("redis.sock")),
-        Transport::Tcp | Transport::Netchannel => {
+        Transport::Tcp | Transport::Netchannel | Transport::Slirp4netns | Transport::Pasta => {
             Endpoint::Tcp(SocketAddr::new(ends.address, ends.free_port()?))
         }
     };

@@ -43,6 +43,7 @@ fn color(row: &Row) -> RGBColor {
         _ if row.fallback.is_some() => RGBColor(152, 162, 179),
         Transport::Tcp => RGBColor(152, 162, 179),
         Transport::Unix => RGBColor(92, 139, 200),
+        Transport::Slirp4netns | Transport::Pasta => RGBColor(201, 160, 84),
         Transport::Netchannel => RGBColor(14, 150, 118),
     }
 }

@@ -3,11 +3,13 @@
 use super::TenantsOptions;
 use crate::case::Case;
 use crate::error::BenchError;
+use crate::experiment::installed;
 use crate::hosts::Cores;
 use crate::options::{Transport, WorkerCommand};
 use crate::output::Output;
 use crate::plan::{Plan, Planned};
 use crate::repetitions::{BetweenHosts, Repeated};
+use crate::user_mode;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -21,7 +23,7 @@ Examples:
 
 It makes two network namespaces joined by a veth pair, as root or in a user namespace, with half of the processors for each. Servers
 use kernel TCP in one. Clients use kernel TCP in the other, and then, as programs of a tenant in a namespace without a network, the stack of
-the daemon there.
+the daemon there, and then, in such namespaces, what slirp4netns and pasta give them, where these are installed.
 
 Exit codes:
   0  every run gave figures    1  some did not    2  the command line is wrong
@@ -80,6 +82,10 @@ pub struct TenantsArguments {
     #[arg(long, value_name = "NAME")]
     pub congestion_control: Option<String>,
 
+    /// Leave slirp4netns and pasta out, with which it is compared where they are installed
+    #[arg(long)]
+    pub kernel_only: bool,
+
     /// How to show the result.
     #[command(flatten)]
     pub output: Output,
@@ -99,7 +105,7 @@ impl TenantsArguments {
         TenantsOptions {
             plan: Plan {
                 experiments: planned.collect(),
-                transports: vec![Transport::Tcp, Transport::Netchannel],
+                transports: self.transports(),
                 seconds: self.repeated.seconds,
                 pairs: self.repeated.pairs,
                 progress: !self.output.shown.quiet,
@@ -110,6 +116,19 @@ impl TenantsArguments {
             netchannel,
             worker,
         }
+    }
+
+    fn transports(&self) -> Vec<Transport> {
+        let others = [Transport::Slirp4netns, Transport::Pasta];
+        let is_there =
+            |one: &Transport| user_mode::needs(*one).is_some_and(|name| installed(name).is_ok());
+        let others = others
+            .into_iter()
+            .filter(|one| !self.kernel_only && is_there(one));
+        [Transport::Tcp, Transport::Netchannel]
+            .into_iter()
+            .chain(others)
+            .collect()
     }
 
     /// Runs the experiments and prints and draws the report. True when every run gave figures.
