@@ -1,7 +1,7 @@
 //! One end of a session: whole messages with descriptors, sent in order, or kept until the other side reads.
 
-use rustix::buffer::spare_capacity;
 use netchannel_service::memory::is_sealed;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::{

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What each crate may depend on among the crates of this workspace (normal and build dependencies).
-const ALLOWED: [(&str, &[&str]); 27] = [
+const ALLOWED: [(&str, &[&str]); 28] = [
     ("abi", &[]),
     ("ring", &["abi"]),
     ("shm", &["abi", "ring"]),
@@ -89,6 +89,7 @@ const ALLOWED: [(&str, &[&str]); 27] = [
         ],
     ),
     ("preload", &["abi", "ring", "shm", "trust"]),
+    ("supervisor", &["abi"]),
     ("bench", &["abi", "ring", "shm", "control", "namespaces"]),
     (
         "cli",
@@ -107,6 +108,7 @@ const ALLOWED: [(&str, &[&str]); 27] = [
             "guest",
             "guest-host",
             "stack-guest",
+            "supervisor",
         ],
     ),
     (
