@@ -28,6 +28,7 @@ pub mod message;
 pub mod nqe;
 pub mod program;
 pub mod reason;
+pub mod supervision;
 
 /// Version of all layouts and of the attach protocol. Both ends must agree.
 pub const VERSION: u32 = 8;

@@ -83,6 +83,9 @@ pub enum Command {
     /// The workloads of `bench`
     #[command(name = netchannel_bench::WORKER_SUBCOMMAND, hide = true)]
     BenchWorker(Worker),
+    /// A program under the supervisor of `run --static`
+    #[command(hide = true)]
+    Supervise(Supervise),
     /// Print completions for a shell: bash, zsh or fish
     #[command(after_help = help::COMPLETIONS)]
     Completions(Completions),
@@ -116,8 +119,35 @@ pub struct Run {
     /// what it starts, then gains no rights by executing files such as sudo
     #[arg(long)]
     pub refuse_rings: bool,
+    /// What programs get that the library cannot enter: static ones, Go, musl. With `plain` an ordinary user's program,
+    /// and what it starts, gains no rights by executing files such as sudo [default: plain in a tenant, else off]
+    #[arg(long = "static", value_enum, value_name = "WAY")]
+    pub static_programs: Option<StaticChoice>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    pub program: Vec<OsString>,
+}
+
+/// What programs get that the library cannot enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StaticChoice {
+    /// Kernel TCP; nothing in a tenant
+    Off,
+    /// Connections by a supervisor of their system calls
+    Plain,
+}
+
+/// `netchannel supervise`.
+#[derive(Debug, Args)]
+pub struct Supervise {
+    /// The program is a tenant's
+    #[arg(long = "tenant")]
+    pub is_tenant: bool,
+    /// The program's environment is without the library
+    #[arg(long)]
+    pub bare: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
     pub program: Vec<OsString>,
 }
 
@@ -340,6 +370,10 @@ pub enum TenantsCommand {
 /// `netchannel tenants run`.
 #[derive(Debug, Args)]
 pub struct TenantProgram {
+    /// What programs get that the library cannot enter: static ones, Go, musl [default: plain; off for what makes
+    /// containers]
+    #[arg(long = "static", value_enum, value_name = "WAY")]
+    pub static_programs: Option<StaticChoice>,
     /// The tenant, as the configuration names it
     #[arg(value_name = "TENANT")]
     pub tenant: String,

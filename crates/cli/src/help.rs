@@ -23,10 +23,13 @@ Examples:
   netchannel run --require -- iperf3 -c 127.0.0.1
   netchannel run --class latency -- redis-server
   netchannel run --refuse-rings -- ./server-with-static-liburing
+  netchannel run --static=plain -- ./go-server
   netchannel run --socket /tmp/mine.sock -- python3 server.py
 
 A daemon is started where none serves; it ends by itself after 30 seconds without a program. Where
-NetChannel cannot be used, one sentence says why and the program runs over kernel TCP.
+NetChannel cannot be used, one sentence says why and the program runs over kernel TCP. With
+--static=plain the kernel asks a supervisor about the connections of programs that the library cannot
+enter, and of all they start: docs/static.md.
 
 Exit codes:
   the program's own, and
@@ -152,6 +155,8 @@ Examples:
   netchannel tenants --json
   netchannel tenants run web -- podman run -d docker.io/library/nginx
   netchannel tenants run web -- unshare --net curl http://10.0.0.7/
+  netchannel tenants run web -- ./go-server            static programs by a supervisor
+  netchannel tenants run --static=off web -- nginx     nothing of the kind
 
 A program of a tenant has no network of its own: it reaches what the tenant's table in netchannel.toml permits, and is reached at the
 ports that it publishes. docs/tenants.md begins with a container that serves a page.

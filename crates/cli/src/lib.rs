@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!  netchannel run -- PROGRAM --(daemon there? library there?)--> exec PROGRAM
+//!  netchannel run --static=plain -- PROGRAM --> supervisor --> PROGRAM
 //!  netchannel daemon          --> engine
 //!  netchannel status | ss | peers | ...  --> control --> daemon
 //!  netchannel config check    --> configuration
@@ -29,6 +30,7 @@ mod run;
 mod show;
 mod socket;
 mod stack;
+mod supervise;
 mod tenants;
 mod top;
 
@@ -93,6 +95,7 @@ pub fn execute() -> c_int {
         Command::Bench(options) => bench::bench(&options),
         Command::Profile(options) => profile::profile(&options),
         Command::BenchWorker(options) => bench::bench_worker(options),
+        Command::Supervise(options) => supervise::supervise(&options),
         Command::Completions(options) => generate::completions_of(options.shell),
         Command::Generate(options) => generate::generate(&options),
     }

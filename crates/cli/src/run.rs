@@ -1,12 +1,13 @@
 //! `netchannel run`: makes everything ready, and becomes the program.
 
-use crate::arguments::{ClassChoice, Run};
+use crate::arguments::{ClassChoice, Run, StaticChoice};
 use crate::daemon::start_detached;
 use crate::executable::{self, Obstacle};
 use crate::library;
 use crate::refusal;
 use crate::show::complain;
 use crate::socket::socket_path;
+use crate::supervise;
 use netchannel_control::client::ClientError;
 use netchannel_control::path::{PathError, SOCKET_VARIABLE, network_namespace, prepare_directory};
 use netchannel_control::types::{Request, Response};
@@ -31,14 +32,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Runs the command. Returns only where the program cannot be executed.
 pub fn run(arguments: &Run) -> c_int {
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    match prepare(arguments, &mut environment) {
-        Ok(()) => {}
+    let supervised = match prepare(arguments, &mut environment) {
+        Ok(supervised) => supervised,
         Err(sentence) if arguments.require => {
             complain(&format!("{sentence}; not run, as --require was given"));
             return FAILED;
         }
-        Err(sentence) => complain(&format!("{sentence}; running over kernel TCP")),
-    }
+        Err(sentence) => {
+            complain(&format!("{sentence}; running over kernel TCP"));
+            None
+        }
+    };
     if matches!(arguments.class, Some(ClassChoice::Latency)) {
         // A kernel without slices runs it as any other.
         let _ = slice::set(slice::LATENCY);
@@ -51,19 +55,30 @@ pub fn run(arguments: &Run) -> c_int {
         ));
         return FAILED;
     }
+    if let Some(host) = supervised {
+        return supervise::execute(&arguments.program, &environment, host);
+    }
     execute(&arguments.program, &environment)
 }
 
-/// Makes the program use NetChannel, or returns a sentence why it can not.
-fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Result<(), String> {
+/// Makes the program use NetChannel, or returns a sentence why it can not. Whose it is, where it gets a supervisor.
+fn prepare(
+    arguments: &Run,
+    environment: &mut Vec<(OsString, OsString)>,
+) -> Result<Option<Host>, String> {
     let library = library::find().map_err(|error| error.to_string())?;
     let socket = socket_path(arguments.socket.as_deref()).map_err(|error| error.to_string())?;
     let served = ensure_daemon(&socket, arguments.no_daemon);
     let program = arguments.program.first().map(OsString::as_os_str);
     let obstacle = program.and_then(executable::obstacle);
+    let choice = arguments.static_programs.unwrap_or(match served {
+        Ok(Host::Tenant) => StaticChoice::Plain,
+        _ => StaticChoice::Off,
+    });
+    let is_supervised = choice == StaticChoice::Plain;
     // Where another user's daemon serves, the program gets no library, which would only report the same.
     let is_strange = matches!(served, Err(Unserved::Distrusted(_)));
-    if obstacle != Some(Obstacle::OtherLinker) && !is_strange {
+    if (obstacle != Some(Obstacle::OtherLinker) || is_supervised) && !is_strange {
         // Set even where the program itself cannot load it: its children may.
         preload(environment, &library);
         set(environment, SOCKET_VARIABLE, socket.into_os_string());
@@ -87,13 +102,23 @@ fn prepare(arguments: &Run, environment: &mut Vec<(OsString, OsString)>) -> Resu
         }
         allow_sanitizers(environment);
     }
-    served.map_err(|why| why.to_string())?;
+    let host = served.map_err(|why| why.to_string())?;
     match (obstacle, program) {
+        (Some(obstacle), _) if is_supervised && supervise::helps(obstacle) => Ok(Some(host)),
         (Some(obstacle), Some(program)) => {
             Err(format!("{} {obstacle}", Path::new(program).display()))
         }
-        _ => Ok(()),
+        _ => Ok(is_supervised.then_some(host)),
     }
+}
+
+/// Whose programs a daemon serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Those of its host.
+    Own,
+    /// Those of a tenant, from whatever network namespace.
+    Tenant,
 }
 
 /// Why no daemon serves the program.
@@ -126,7 +151,7 @@ impl From<PathError> for Unserved {
 }
 
 /// Sees that a daemon of this version serves at `socket`.
-fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<(), Unserved> {
+fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<Host, Unserved> {
     let hello = |patience| netchannel_control::request(socket, Request::Hello, patience);
     let answer = match hello(PATIENCE) {
         Err(ClientError::NoDaemon(_)) if !no_daemon => {
@@ -138,11 +163,18 @@ fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<(), Unserved> {
         answer => answer,
     };
     let shown = socket.display();
+    // Programs of a tenant may attach, and not ask.
+    if matches!(answer, Err(ClientError::Denied(_))) && can_attach(socket) {
+        return Ok(Host::Tenant);
+    }
     match answer? {
         Response::Hello(hello) if hello.layout == netchannel_abi::LAYOUT_HASH => {
+            if hello.is_tenant {
+                return Ok(Host::Tenant);
+            }
             let own = network_namespace().unwrap_or(hello.network_namespace);
             if own == hello.network_namespace {
-                return Ok(());
+                return Ok(Host::Own);
             }
             Err(Unserved::Other(format!(
                 "the daemon at {shown} is of another network namespace; name another --socket PATH"
@@ -152,6 +184,10 @@ fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<(), Unserved> {
             "the daemon at {shown} is of another version than this program; restart it"
         ))),
     }
+}
+
+fn can_attach(socket: &Path) -> bool {
+    rustix::fs::access(socket, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 pub fn set(environment: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
@@ -220,7 +256,11 @@ pub fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_
         return FAILED;
     };
     let Err(errno) = nix::unistd::execvpe(&file, &arguments, &environment);
-    let error = io::Error::from(errno);
+    not_executed(name, &io::Error::from(errno))
+}
+
+/// Says that a program can not be executed, and returns the exit code.
+pub fn not_executed(name: &OsStr, error: &io::Error) -> c_int {
     complain(&format!(
         "cannot execute {} ({error})",
         Path::new(name).display()

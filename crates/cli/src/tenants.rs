@@ -1,11 +1,12 @@
 //! `netchannel tenants`: shows them, and runs a program as one.
 
-use crate::arguments::{Asking, TenantProgram, Tenants, TenantsCommand};
+use crate::arguments::{Asking, StaticChoice, TenantProgram, Tenants, TenantsCommand};
 use crate::ask::{ask, finish, json, unexpected};
 use crate::library;
-use crate::run::{self, FAILED};
+use crate::run::{self, FAILED, Host};
 use crate::show::{bytes, complain, or_hyphen, table};
 use crate::socket::socket_path;
+use crate::supervise;
 use netchannel_control::path::{SOCKET_VARIABLE, library_folder};
 use netchannel_control::tenants::TenantView;
 use netchannel_control::types::{Request, Response};
@@ -31,13 +32,26 @@ pub fn tenants(arguments: &Tenants) -> c_int {
             }
         })),
         Some(TenantsCommand::Run(program)) => match prepare(&arguments.asking, program) {
-            Ok((program, environment)) => run::execute(&program, &environment),
+            Ok((words, environment)) if is_supervised(program) => {
+                supervise::execute(&words, &environment, Host::Tenant)
+            }
+            Ok((words, environment)) => run::execute(&words, &environment),
             Err(sentence) => {
                 complain(&sentence);
                 FAILED
             }
         },
     }
+}
+
+/// Whether programs that the library can not enter get a supervisor. What makes containers has a network of its own, which it
+/// needs.
+fn is_supervised(program: &TenantProgram) -> bool {
+    let default = match container_options(&program.program) {
+        Some(_) => StaticChoice::Off,
+        None => StaticChoice::Plain,
+    };
+    program.static_programs.unwrap_or(default) == StaticChoice::Plain
 }
 
 /// Asks about programs of a tenant from now on, where one is named: of its own CoreEngine.

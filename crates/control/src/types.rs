@@ -63,8 +63,11 @@ pub struct Hello {
     pub process: u32,
     /// Hash of the layouts it serves; a library with another hash cannot attach.
     pub layout: u64,
-    /// Inode of its network namespace; a program of another cannot attach.
+    /// Inode of its network namespace; a program of another cannot attach, unless it is a tenant's.
     pub network_namespace: u64,
+    /// Whether a tenant is served.
+    #[serde(default)]
+    pub is_tenant: bool,
 }
 
 /// The status of a daemon.

@@ -89,6 +89,7 @@ const ALLOWED: [(&str, &[&str]); 28] = [
         ],
     ),
     ("preload", &["abi", "ring", "shm", "trust"]),
+    ("supervisor", &["abi"]),
     ("bench", &["abi", "ring", "shm", "control", "namespaces"]),
     (
         "cli",
@@ -107,6 +108,7 @@ const ALLOWED: [(&str, &[&str]); 28] = [
             "guest",
             "guest-host",
             "stack-guest",
+            "supervisor",
         ],
     ),
     (

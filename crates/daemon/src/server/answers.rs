@@ -50,6 +50,7 @@ impl Daemon {
                 process: std::process::id(),
                 layout: LAYOUT_HASH,
                 network_namespace: network_namespace().unwrap_or(0),
+                is_tenant: self.options.tenant.is_some(),
             }),
             Request::Hosts | Request::Tenants | Request::Reload | Request::SetScheduler(_)
                 if !sees_all =>
