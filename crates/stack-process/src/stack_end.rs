@@ -44,6 +44,11 @@ impl StackEnd {
         self.0.flush().map(drop)
     }
 
+    /// Whether messages are kept until CoreEngine reads, after another attempt to send them.
+    pub fn send_would_block(&mut self) -> bool {
+        self.0.flush().unwrap_or(false)
+    }
+
     /// The next message.
     pub fn hear(&mut self) -> Heard {
         match self.0.receive::<InstructionText>() {

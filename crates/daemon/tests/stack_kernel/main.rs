@@ -2,6 +2,7 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+mod taken_over;
 
 use netchannel_stack_kernel::{KernelThread, run_process};
 use netchannel_stack_process::endpoint::Endpoint;
