@@ -11,8 +11,11 @@ const OLDEST: (u32, u32) = (2, 28);
 /// What may be missing: older C libraries have them, and no newer.
 const OPTIONAL: [&str; 2] = ["__libc_dlopen_mode", "__libc_dlsym"];
 
-/// The version of a symbol that a line of `objdump -T` names, and the symbol.
-fn symbol(line: &str) -> Option<(Option<(u32, u32)>, bool, &str)> {
+/// Of the C library, where a symbol has one.
+type Version = Option<(u32, u32)>;
+
+/// The version of a symbol that a line of `objdump -T` names, whether it need not exist, and its name.
+fn symbol(line: &str) -> Option<(Version, bool, &str)> {
     let (before, after) = line.split_once("*UND*")?;
     let name = after.split_whitespace().last()?;
     let version = after.split_once("(GLIBC_").map(|(_, version)| {
