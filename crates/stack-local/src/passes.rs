@@ -1,6 +1,5 @@
 //! The passes of the worker: each connection with pending work has its turn.
 
-use super::pair::Turn;
 use super::worker::{Connection, Local, State};
 use netchannel_abi::link::side_flags;
 use netchannel_service::addresses;
@@ -9,6 +8,7 @@ use netchannel_service::core_engine::{Command, Ticket};
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
 use netchannel_service::mailbox::Mailbox;
+use netchannel_service::pair::Turn;
 use netchannel_service::routing::{Destination, Router};
 use netchannel_service::timers::Timers;
 use netchannel_service::worker::Worker;

@@ -1,6 +1,5 @@
 //! The way of a connection between two programs of this host to its listener.
 
-use super::pair::Pair;
 use super::worker::{Connection, Local, State};
 use netchannel_abi::link::side_flags;
 use netchannel_service::anchor::Count;
@@ -8,6 +7,7 @@ use netchannel_service::cells::{Cells, Key};
 use netchannel_service::core_engine::{StackRequest, Ticket};
 use netchannel_service::lane::Lane;
 use netchannel_service::link::LinkEnd;
+use netchannel_service::pair::Pair;
 use netchannel_service::routing::{Destination, Refused, Router};
 use netchannel_service::targets::Targets;
 use rustix::io::Errno;

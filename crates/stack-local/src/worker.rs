@@ -1,6 +1,5 @@
 //! The state of the worker thread: its connections, by number, and by link and slot.
 
-use super::pair::Pair;
 use netchannel_abi::link::Role;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
@@ -8,6 +7,7 @@ use netchannel_service::core_engine::{Command, StackRequest, Ticket};
 use netchannel_service::faults::Faults;
 use netchannel_service::lane::Lane;
 use netchannel_service::mailbox::Mailbox;
+use netchannel_service::pair::Pair;
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::routing::Destination;
 use netchannel_service::targets::Targets;
