@@ -43,6 +43,7 @@ pub mod played;
 pub mod published_ports;
 mod reader;
 mod reading;
+pub mod relayed;
 pub mod routing;
 pub mod signal_stack;
 pub mod slice;
