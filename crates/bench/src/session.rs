@@ -306,6 +306,14 @@ impl NetChannel {
         }
     }
 
+    /// The same, for a session beside one that counts the daemon's CPU time already.
+    pub fn uncounted(self) -> Self {
+        NetChannel {
+            daemon_pid: None,
+            ..self
+        }
+    }
+
     /// `--require`: what cannot go over NetChannel must fail, not be measured as TCP.
     fn command(&self, class: Option<Class>, program: &OsStr, arguments: &[OsString]) -> Command {
         let mut command = plain_command(self.program.as_os_str(), &[]);
