@@ -18,14 +18,14 @@ in_tenant() {
     "$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run "$name" -- nsenter --net="/run/netns/$EMPTY" "$@"
 }
 
-# tables WEB-MEETS DB-MEETS MORE-OF-DB: both tenants, and a stranger.
+# tables WEB-MEETS DB-MEETS [MORE-OF-DB]: both tenants, and a stranger.
 tables() {
     local stack=${STACK:+stack = \"$STACK\"}
     {
         printf '[host]\nname = "host"\n'
         [ -z "$STACK" ] || printf '[[stacks]]\nname = "%s"\n' "$STACK"
         printf '[[tenants]]\nname = "web"\naddresses = ["%s"]\nmeets = [%s]\n%s\n' "$OWN" "$1" "$stack"
-        printf '[[tenants]]\nname = "db"\naddresses = ["%s"]\nmeets = [%s]\n%s\n%s\n' "$DB" "$2" "$stack" "$3"
+        printf '[[tenants]]\nname = "db"\naddresses = ["%s"]\nmeets = [%s]\n%s\n%s\n' "$DB" "$2" "$stack" "${3:-}"
         printf '[[tenants]]\nname = "stranger"\naddresses = ["10.88.0.4"]\n%s\n' "$stack"
     } >"$TMP/netchannel.toml"
 }

@@ -319,7 +319,9 @@ impl NetChannel {
         let mut command = plain_command(self.program.as_os_str(), &[]);
         if let Some(tenant) = &self.tenant {
             command.args(["tenants", "--socket"]).arg(&self.socket);
-            command.args(["run", tenant, "--", "unshare", "--net", "--"]);
+            // The library enters them all; a supervisor would keep their CPU time from us.
+            command.args(["run", "--static=off", tenant, "--"]);
+            command.args(["unshare", "--net", "--"]);
             command.arg(program).args(arguments);
             return command;
         }
