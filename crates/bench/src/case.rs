@@ -36,6 +36,10 @@ pub enum Case {
     FamilyChild,
     /// Connection set-up: eight processes accept.
     FamilyEight,
+    /// Throughput of eight connections, between two tenants.
+    Meet,
+    /// The same within one.
+    MeetDirectly,
     /// Redis, SET of 4 KiB.
     RedisSet,
     /// Redis, GET of 4 KiB.
@@ -88,6 +92,8 @@ impl Case {
             Case::FamilyParent => "parent and child",
             Case::FamilyChild => "child alone",
             Case::FamilyEight => "8 server processes",
+            Case::Meet => "two tenants",
+            Case::MeetDirectly => "one tenant",
             Case::RedisSet => "redis set",
             Case::RedisGet => "redis get",
             Case::HttpKeepAlive => "http keep-alive",
@@ -125,6 +131,8 @@ impl Case {
                 "Connect, 64 bytes each way, close: 1 child alone has the listener"
             }
             Case::FamilyEight => "Connect, 64 bytes each way, close: 8 processes accept",
+            Case::Meet => "8 streams between two tenants, through the stack with a cap",
+            Case::MeetDirectly => "8 streams between programs of one tenant, directly",
             Case::RedisSet => "Redis SET, 4 KiB values, 50 connections",
             Case::RedisGet => "Redis GET, 4 KiB values, 50 connections",
             Case::HttpKeepAlive => "nginx, 1 KiB file, 50 connections, keep-alive",
@@ -151,6 +159,8 @@ impl Case {
             | Case::Messages4kPackets
             | Case::Isolation1
             | Case::Isolation8
+            | Case::Meet
+            | Case::MeetDirectly
             | Case::Channels1
             | Case::Channels2
             | Case::Channels4
@@ -204,6 +214,9 @@ impl Case {
             Case::Isolation1 | Case::Isolation8 => {
                 Some("Gbit/s and CPU/GB are the T-apps', the latency is the L-apps'")
             }
+            Case::Meet => Some(
+                "the cap is beyond what is reached; the daemon has the processors of both sides",
+            ),
             Case::CallsPoll
             | Case::CallsRead
             | Case::CallsWrite

@@ -28,8 +28,10 @@ pub struct Ends<'a> {
     pub server: &'a Session<'a>,
     /// The session in which clients are started; the same one on one host.
     pub client: &'a Session<'a>,
-    /// The address of servers.
+    /// The address of servers over kernel TCP, and over NetChannel unless they are a tenant's.
     pub address: IpAddr,
+    /// The address of servers that are a tenant's, over NetChannel.
+    tenant_address: Option<IpAddr>,
     /// Clients are a tenant's: their side has no kernel TCP that could carry anything, and the servers' has nothing else.
     is_tenant: bool,
     /// Why kernel TCP carried what NetChannel should have; on one host that is an error instead.
@@ -43,6 +45,7 @@ impl<'a> Ends<'a> {
             server: session,
             client: session,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            tenant_address: None,
             is_tenant: false,
             fallbacks: None,
         }
@@ -54,6 +57,7 @@ impl<'a> Ends<'a> {
             server,
             client,
             address,
+            tenant_address: None,
             is_tenant: false,
             fallbacks: Some(RefCell::default()),
         }
@@ -64,6 +68,34 @@ impl<'a> Ends<'a> {
         Ends {
             is_tenant: true,
             ..Ends::on_two_hosts(server, client, address)
+        }
+    }
+
+    /// Servers of a tenant, at `tenant_address`, and clients of one.
+    pub fn of_tenants(
+        (server, client): (&'a Session<'a>, &'a Session<'a>),
+        address: IpAddr,
+        tenant_address: IpAddr,
+    ) -> Self {
+        Ends {
+            tenant_address: Some(tenant_address),
+            ..Ends::with_tenant(server, client, address)
+        }
+    }
+
+    /// Where clients find servers.
+    pub fn address(&self, transport: Transport) -> IpAddr {
+        let of_tenant = self
+            .tenant_address
+            .filter(|_| transport == Transport::Netchannel);
+        of_tenant.unwrap_or(self.address)
+    }
+
+    /// Where servers listen: a tenant's namespace does not have the tenant's address.
+    pub fn listening_address(&self, transport: Transport) -> IpAddr {
+        match self.tenant_address {
+            Some(_) if transport == Transport::Netchannel => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            _ => self.address,
         }
     }
 

@@ -306,12 +306,22 @@ impl NetChannel {
         }
     }
 
+    /// The same, for a session beside one that counts the daemon's CPU time already.
+    pub fn uncounted(self) -> Self {
+        NetChannel {
+            daemon_pid: None,
+            ..self
+        }
+    }
+
     /// `--require`: what cannot go over NetChannel must fail, not be measured as TCP.
     fn command(&self, class: Option<Class>, program: &OsStr, arguments: &[OsString]) -> Command {
         let mut command = plain_command(self.program.as_os_str(), &[]);
         if let Some(tenant) = &self.tenant {
             command.args(["tenants", "--socket"]).arg(&self.socket);
-            command.args(["run", tenant, "--", "unshare", "--net", "--"]);
+            // The library enters them all; a supervisor would keep their CPU time from us.
+            command.args(["run", "--static=off", tenant, "--"]);
+            command.args(["unshare", "--net", "--"]);
             command.arg(program).args(arguments);
             return command;
         }

@@ -28,7 +28,7 @@ pub use change::Change;
 pub use prefix::{Prefix, PrefixError};
 pub use problems::Problems;
 pub use stack::{StackFairness, StackKind, StackTable, parse_processors, show_processors};
-pub use tenant::{MOST_WEIGHT, Publish, Reach, ReachError, TENANT_CONNECTIONS, Tenant};
+pub use tenant::{MOST_WEIGHT, Met, Publish, Reach, ReachError, TENANT_CONNECTIONS, Tenant};
 pub use types::{
     Bounds, ChannelOptions, Configuration, DEFAULT_PORT, Host, Limits, METRICS_PORT, MOST_CHANNELS,
     Peer, PerClass, SharedKey, Times,

@@ -131,7 +131,9 @@ impl fmt::Display for Tenant {
         if let Some(stack) = &self.stack {
             writeln!(formatter, "stack = {}", quoted(stack))?;
         }
-        writeln!(formatter, "weight = {}", self.weight)
+        writeln!(formatter, "weight = {}", self.weight)?;
+        let met = self.meets.iter().map(|one| &one.name);
+        writeln!(formatter, "meets = {}", list(&met.collect::<Vec<_>>()))
     }
 }
 

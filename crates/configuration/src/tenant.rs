@@ -47,6 +47,17 @@ pub struct Tenant {
     pub stack: Option<String>,
     /// Its share of a stack that serves several tenants: 1 to [`MOST_WEIGHT`] times that of one of weight 1.
     pub weight: u16,
+    /// Tenants whose addresses its programs reach, and whose programs reach its own. Each names the other.
+    pub meets: Vec<Met>,
+}
+
+/// Another tenant that a tenant may meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Met {
+    /// Its name.
+    pub name: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
 }
 
 impl Tenant {
@@ -68,6 +79,7 @@ impl Tenant {
             connections: TENANT_CONNECTIONS,
             stack: None,
             weight: 1,
+            meets: Vec::new(),
         }
     }
 
@@ -77,6 +89,19 @@ impl Tenant {
         let is_v4 = other.to_canonical().is_ipv4();
         let mut addresses = self.addresses.iter();
         addresses.find(|own| own.is_ipv4() == is_v4).copied()
+    }
+
+    /// The tenant that it may meet at an address.
+    #[must_use]
+    pub fn met_at(&self, address: IpAddr) -> Option<&Met> {
+        let mut met = self.meets.iter();
+        met.find(|one| one.addresses.contains(&address.to_canonical()))
+    }
+
+    /// Whether it may meet the tenant of a name.
+    #[must_use]
+    pub fn may_meet(&self, name: &str) -> bool {
+        self.meets.iter().any(|one| one.name == name)
     }
 
     /// Whether its programs may connect to a destination.

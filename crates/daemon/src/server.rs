@@ -34,6 +34,7 @@ mod answers;
 mod commands;
 mod half_open;
 mod hosts;
+mod meeting;
 mod metrics;
 mod programs;
 mod stacks;

@@ -7,6 +7,7 @@
 //! ```text
 //!  program ==link== LinkEnd: ledger of slots, anchors, rings
 //!                     |  Lane: what the program wrote, room for what it reads, flags, wake-ups
+//!                     |  Pair: two lanes whose programs are connected
 //!                     |  Cells: readiness for one worker: look, spin, sleep
 //!                     |  Worker: a thread; its passes, its sleep
 //!  CoreEngine <--StackRequest, Command--> Router: a connection's way to a listener of this host (Targets)
@@ -37,10 +38,12 @@ pub mod link;
 pub mod mailbox;
 pub mod memory;
 pub mod packet;
+pub mod pair;
 pub mod played;
 pub mod published_ports;
 mod reader;
 mod reading;
+pub mod relayed;
 pub mod routing;
 pub mod signal_stack;
 pub mod slice;

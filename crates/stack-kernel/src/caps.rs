@@ -54,12 +54,7 @@ impl Cap {
     /// # Errors
     /// The time from which it is worth asking again.
     pub fn permit(&mut self, wanted: u64, now: u64) -> Result<u64, u64> {
-        let mut permitted = wanted;
-        for bucket in [&mut self.own, &mut self.share].into_iter().flatten() {
-            let step = (bucket.rate().per_second() / STEPS).max(LEAST_STEP);
-            permitted = bucket.permit(permitted.min(step), now)?;
-        }
-        Ok(permitted)
+        permitted_by([&mut self.own, &mut self.share], wanted, now)
     }
 
     /// So many bytes were moved.
@@ -68,6 +63,41 @@ impl Cap {
             bucket.take(bytes);
         }
     }
+}
+
+/// The caps of one tenant's outgoing and another's incoming bytes, which go past the network: shares of a bottleneck there do not count.
+pub struct Between<'a>(pub &'a mut Cap, pub &'a mut Cap);
+
+impl Between<'_> {
+    /// Whether there is none.
+    pub const fn is_free(&self) -> bool {
+        self.0.own.is_none() && self.1.own.is_none()
+    }
+
+    /// As [`Cap::permit`].
+    ///
+    /// # Errors
+    /// The time from which it is worth asking again.
+    pub fn permit(&mut self, wanted: u64, now: u64) -> Result<u64, u64> {
+        permitted_by([&mut self.0.own, &mut self.1.own], wanted, now)
+    }
+
+    /// So many bytes were moved.
+    pub fn take(&mut self, bytes: u64) {
+        for bucket in [&mut self.0.own, &mut self.1.own].into_iter().flatten() {
+            bucket.take(bytes);
+        }
+    }
+}
+
+/// What both buckets permit.
+fn permitted_by(buckets: [&mut Option<TokenBucket>; 2], wanted: u64, now: u64) -> Result<u64, u64> {
+    let mut permitted = wanted;
+    for bucket in buckets.into_iter().flatten() {
+        let step = (bucket.rate().per_second() / STEPS).max(LEAST_STEP);
+        permitted = bucket.permit(permitted.min(step), now)?;
+    }
+    Ok(permitted)
 }
 
 fn set_bucket(bucket: &mut Option<TokenBucket>, rate: Option<Rate>, now: u64) {
@@ -87,6 +117,24 @@ mod tests {
         assert_eq!(cap.permit(1 << 40, 0), Ok(1 << 40));
         cap.take(1 << 40);
         assert_eq!(cap.permit(1, 0), Ok(1));
+    }
+
+    #[test]
+    fn between_two_tenants_the_caps_of_both_hold_and_no_share() {
+        let (mut from, mut to) = (Cap::default(), Cap::default());
+        from.set_share(Some(1), 0);
+        assert!(Between(&mut from, &mut to).is_free());
+        assert_eq!(Between(&mut from, &mut to).permit(1 << 40, 0), Ok(1 << 40));
+        from.set(Some(Rate::new(1000, 500)), 0);
+        to.set(Some(Rate::new(1000, 300)), 0);
+        let mut both = Between(&mut from, &mut to);
+        assert!(!both.is_free());
+        assert_eq!(both.permit(400, 0), Ok(300));
+        both.take(300);
+        assert_eq!(both.permit(100, 0), Err(100_000_000));
+        // Neither has lost what the other did not permit.
+        let mut other = Cap::default();
+        assert_eq!(Between(&mut from, &mut other).permit(200, 0), Ok(200));
     }
 
     #[test]

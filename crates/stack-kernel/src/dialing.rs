@@ -26,9 +26,12 @@ impl KernelWorker {
             return;
         };
         let number = self.tenant_of_link(key);
-        let Some(served) = self.tenants.get_mut(number) else {
+        let Some(served) = self.tenants.get(number) else {
             return;
         };
+        if served.meets_at(&opened) {
+            return self.meet((number, key), &end, opened);
+        }
         let permitted = served.permitted(opened.listener, &opened.server);
         let lane = Lane::accepted(&end, opened.loan).of_daemon();
         let begun = permitted.and_then(|to| {
@@ -93,7 +96,7 @@ impl Served {
         }
     }
 
-    fn within_limit(&self, to: SocketAddr) -> Result<SocketAddr, Errno> {
+    pub(crate) fn within_limit<T>(&self, to: T) -> Result<T, Errno> {
         if self.is_full() {
             self.counters.add(Counter::OverLimit, 1);
             // As where no port is left.

@@ -3,7 +3,7 @@
 //! While a door is shut, the kernel gives its port to a program of the host that asks for it with `SO_REUSEADDR`, as servers do: without
 //! that option on the door, a daemon that is started again would not get its own port. It is told when the door is to be opened.
 
-use netchannel_abi::address::Address;
+use netchannel_abi::address::{Address, INET};
 use netchannel_configuration::{Publish, Tenant};
 use netchannel_service::addresses;
 use netchannel_service::core_engine::OwnListener;
@@ -100,24 +100,13 @@ impl Door {
         self.open
     }
 
-    /// The listener to which a client's connection leads: one at the very address before one at any, and of several that share a port
-    /// (`SO_REUSEPORT`) one by the client's address.
+    /// The listener to which a client's connection leads.
     pub fn listener<'a>(
         &self,
         listeners: impl Iterator<Item = (&'a u32, &'a OwnListener)>,
         client: &Address,
     ) -> Option<(u32, &'a OwnListener)> {
-        let is_v4 = self.publish.host.is_ipv4();
-        let takes = |one: &OwnListener| {
-            addresses::covers(&one.address, &self.server) && !(one.v6_only && is_v4)
-        };
-        let mut found: Vec<_> = listeners.filter(|(_, one)| takes(one)).collect();
-        let specific = found.iter().any(|(_, one)| !one.address.is_wildcard());
-        found.retain(|(_, one)| one.address.is_wildcard() != specific);
-        let spread = u64::from(client.port).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let chosen = spread.checked_rem(found.len() as u64)?;
-        let (number, one) = found.get(usize::try_from(chosen).ok()?)?;
-        Some((**number, one))
+        listener(listeners, &self.server, client)
     }
 
     /// Clients are given out once they have said something, within as many seconds.
@@ -160,6 +149,25 @@ impl Door {
         let from = from.ok_or(Errno::CONNABORTED)?;
         Ok((socket, addresses::from_socket_address(from)))
     }
+}
+
+/// The listener to which a client's connection to an address of the tenant leads: one at the very address before one at any, and of
+/// several that share a port (`SO_REUSEPORT`) one by the client's address.
+pub fn listener<'a>(
+    listeners: impl Iterator<Item = (&'a u32, &'a OwnListener)>,
+    server: &Address,
+    client: &Address,
+) -> Option<(u32, &'a OwnListener)> {
+    let is_v4 = server.unmapped().family == INET;
+    let takes =
+        |one: &OwnListener| addresses::covers(&one.address, server) && !(one.v6_only && is_v4);
+    let mut found: Vec<_> = listeners.filter(|(_, one)| takes(one)).collect();
+    let specific = found.iter().any(|(_, one)| !one.address.is_wildcard());
+    found.retain(|(_, one)| one.address.is_wildcard() != specific);
+    let spread = u64::from(client.port).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let chosen = spread.checked_rem(found.len() as u64)?;
+    let (number, one) = found.get(usize::try_from(chosen).ok()?)?;
+    Some((**number, one))
 }
 
 #[cfg(test)]

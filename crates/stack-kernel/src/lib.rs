@@ -1,11 +1,14 @@
 //! Kernel TCP on behalf of a tenant's programs, which have no network of their own: the stack module of NetKernel's experiments.
 //! It makes their connections, takes those at the published ports, and moves the bytes between lanes and sockets.
 //!
+//! Where two tenants may meet, it leads their connections from lane to lane.
+//!
 //! Never: connects where the tenant's `reach` does not say so, exceeds a cap, trusts a word of a program, or waits for one.
 //!
 //! ```text
 //!  program ==lane==> worker --reach?--> connect --> kernel TCP --> the host's network
 //!  program <==lane== worker <--listener covers the port?-- accept <-- published port (Doors)
+//!  program ==lane==> worker --Meeting: both tables name the other--> lane ==> program of the other tenant
 //!            Connection::pump: sendmsg and recvmsg on the rings themselves, within the caps (TokenBucket) of the tenant
 //! ```
 #![forbid(unsafe_code)]
@@ -15,6 +18,7 @@ mod caps;
 mod connection;
 mod dialing;
 mod doors;
+mod meeting;
 mod module;
 mod places;
 mod publishing;

@@ -1,4 +1,4 @@
-//! Connections from the network on their way to listeners of the tenant: what the worker knows of them.
+//! Connections from the network, and from other tenants, on their way to listeners of the tenant: what the worker knows of them.
 
 use crate::connection::{self, State};
 use crate::worker::KernelWorker;
@@ -57,6 +57,9 @@ impl Router for KernelWorker {
     }
 
     fn destination(&self, ticket: Ticket) -> Option<Destination> {
+        if let Some(meeting) = self.table.meeting(ticket) {
+            return meeting.state.destination();
+        }
         match self.table.get(ticket)?.state {
             State::Arriving(destination) => Some(destination),
             _ => None,
@@ -64,6 +67,9 @@ impl Router for KernelWorker {
     }
 
     fn redirect(&mut self, ticket: Ticket, listener: u32) {
+        if let Some(meeting) = self.table.meeting_mut(ticket) {
+            meeting.state.redirect(listener);
+        }
         if let Some(connection) = self.table.get_mut(ticket)
             && let State::Arriving(destination) = &mut connection.state
         {
@@ -72,6 +78,9 @@ impl Router for KernelWorker {
     }
 
     fn is_unaccepted(&self, ticket: Ticket) -> bool {
+        if let Some(meeting) = self.table.meeting(ticket) {
+            return meeting.state.is_unaccepted();
+        }
         match self.table.get(ticket).map(|one| &one.state) {
             Some(State::Offered(..)) => true,
             Some(State::Open(lane)) => lane.waits_for_accept(),
@@ -80,22 +89,37 @@ impl Router for KernelWorker {
     }
 
     fn established(&mut self, ticket: Ticket, lane: Lane, _: Key) -> Option<Ticket> {
-        self.give(ticket, |_| State::Open(lane));
+        if self.table.meeting(ticket).is_some() {
+            self.establish_meeting(ticket, lane);
+        } else {
+            self.give(ticket, |_| State::Open(lane));
+        }
         Some(ticket)
     }
 
     fn offered(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
-        self.give(ticket, |destination| State::Offered(destination, lane, key));
+        if let Some(meeting) = self.table.meeting_mut(ticket) {
+            meeting.state.offer(lane);
+        } else {
+            self.give(ticket, |destination| State::Offered(destination, lane, key));
+        }
         Some(ticket)
     }
 
     fn taken(&mut self, ticket: Ticket) -> Option<Ticket> {
+        if self.table.meeting(ticket).is_some() {
+            self.meeting_taken(ticket);
+            return None;
+        }
         let (lane, _) = self.take_back(ticket)?;
         self.give(ticket, |_| State::Open(lane));
         None
     }
 
     fn take_back(&mut self, ticket: Ticket) -> Option<(Lane, Key)> {
+        if let Some(meeting) = self.table.meeting_mut(ticket) {
+            return meeting.take_back();
+        }
         let connection = self.table.get_mut(ticket)?;
         match std::mem::replace(&mut connection.state, State::Changing) {
             State::Offered(destination, lane, key) => {
@@ -109,7 +133,10 @@ impl Router for KernelWorker {
         }
     }
 
-    fn refuse(&mut self, ticket: Ticket, _: Refused) {
+    fn refuse(&mut self, ticket: Ticket, why: Refused) {
+        if self.table.meeting(ticket).is_some() {
+            return self.end_meeting(ticket.number, |state| state.refuse(why));
+        }
         if let Some(connection) = self.table.get(ticket) {
             connection::make_reset(&connection.socket);
             self.remove(ticket.number);
@@ -125,10 +152,14 @@ impl Router for KernelWorker {
     }
 
     fn watch(&mut self, ticket: Ticket, key: Key, lane: &mut Lane) -> bool {
+        if self.table.meeting(ticket).is_some() {
+            return self.watch_server(ticket, key, lane);
+        }
         self.watch_lane(ticket.number, key, lane)
     }
 
     fn unwatch(&mut self, key: Key, slot: u32) {
+        self.unwatch_server((key, slot));
         self.forget_place((key, slot));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::bottleneck::Share;
 use crate::caps::Caps;
-use crate::doors::Door;
+use crate::doors::{self, Door};
 use netchannel_abi::address::Address;
 use netchannel_configuration::Tenant;
 use netchannel_service::anchor::Count;
@@ -38,7 +38,9 @@ pub struct Served {
     pub(crate) connections: usize,
     pub(crate) drains: bool,
     pub(crate) share: Share,
-    /// Bytes that it had sent at the last measurement.
+    /// Bytes that it has sent to other tenants.
+    pub(crate) sent_to_tenants: u64,
+    /// Bytes that it had sent to the network at the last measurement.
     pub(crate) measured: u64,
     /// Its sockets took less than it had, since the last measurement.
     pub(crate) wants_more: bool,
@@ -63,6 +65,7 @@ impl Served {
             connections: 0,
             drains: false,
             share: Share::default(),
+            sent_to_tenants: 0,
             measured: 0,
             wants_more: false,
         }
@@ -94,6 +97,23 @@ impl Served {
             Counter::Descriptors,
             u64::try_from(held).unwrap_or(u64::MAX),
         );
+    }
+
+    /// The listener to which a client's connection leads.
+    pub fn listener_at(&self, server: &Address, client: &Address) -> Option<u32> {
+        let found = doors::listener(self.listeners.iter(), server, client);
+        found.map(|(number, _)| number)
+    }
+
+    /// Bytes that it has sent to the network.
+    pub fn sent_to_network(&self) -> u64 {
+        let sent = self.counters.now().bytes_out;
+        sent.saturating_sub(self.sent_to_tenants)
+    }
+
+    /// Whether new connections of the tenant come over this session.
+    pub const fn takes_new(&self) -> bool {
+        !self.drains && !self.is_over
     }
 
     /// The listener to which a client's connection at a door leads.
@@ -132,6 +152,20 @@ impl Tenants {
     #[inline]
     pub fn get_mut(&mut self, number: TenantNumber) -> Option<&mut Served> {
         self.all.get_mut(index(number))?.as_mut()
+    }
+
+    /// Two of them, to change them.
+    pub fn pair_mut(&mut self, numbers: [TenantNumber; 2]) -> Option<[&mut Served; 2]> {
+        let [first, second] = self.all.get_disjoint_mut(numbers.map(index)).ok()?;
+        Some([first.as_mut()?, second.as_mut()?])
+    }
+
+    /// The number of the one that is meant.
+    pub fn find(&self, is_meant: impl Fn(TenantNumber, &Served) -> bool) -> Option<TenantNumber> {
+        let mut numbered = (0..).zip(&self.all);
+        let found =
+            numbered.find(|(number, one)| one.as_ref().is_some_and(|one| is_meant(*number, one)));
+        found.map(|(number, _)| number)
     }
 
     /// Takes one out.

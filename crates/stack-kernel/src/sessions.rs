@@ -116,7 +116,11 @@ impl KernelWorker {
             }
         }
         // A connection that a cap held back may go on.
-        for one in self.table.of_tenant(number) {
+        let own = self.table.of_tenant(number).into_iter();
+        for one in own
+            .chain(self.table.meetings_of(number))
+            .collect::<Vec<_>>()
+        {
             self.queue(one);
         }
     }

@@ -42,7 +42,7 @@ impl KernelWorker {
                 self.measured_at = now;
                 self.next_measurement = Some(now + INTERVAL);
                 for served in self.tenants.iter_mut() {
-                    served.measured = served.counters.now().bytes_out;
+                    served.measured = served.sent_to_network();
                 }
             }
             Some(due) if due <= now => self.share_out(now),
@@ -57,7 +57,7 @@ impl KernelWorker {
         let mut demands = Vec::new();
         let mut any = false;
         for served in all {
-            let sent = served.counters.now().bytes_out;
+            let sent = served.sent_to_network();
             let bytes = sent.wrapping_sub(served.measured);
             served.measured = sent;
             let rate = u64::try_from(u128::from(bytes) * 1_000_000 / span).unwrap_or(u64::MAX);

@@ -1,14 +1,24 @@
 //! The connections of a worker, by number. A number is used again; a stamp never is.
 
 use crate::connection::{Connection, State};
+use crate::meeting::Meeting;
 use crate::served::TenantNumber;
 use netchannel_service::core_engine::Ticket;
 use std::os::fd::OwnedFd;
 
-/// The connections.
+/// One of them.
+#[derive(Debug)]
+enum Entry {
+    /// With the network.
+    Network(Connection),
+    /// Between two tenants.
+    Meeting(Box<Meeting>),
+}
+
+/// The connections. Those with the network have the plain names here.
 #[derive(Debug, Default)]
 pub struct Table {
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<Entry>>,
     unused: Vec<usize>,
     stamps: u64,
 }
@@ -16,9 +26,17 @@ pub struct Table {
 impl Table {
     /// Adds a connection.
     pub fn add(&mut self, tenant: TenantNumber, state: State, socket: OwnedFd) -> Ticket {
+        self.place(|stamp| Entry::Network(Connection::new(stamp, tenant, state, socket)))
+    }
+
+    /// Adds a connection between two tenants.
+    pub fn add_meeting(&mut self, client: TenantNumber, server: TenantNumber) -> Ticket {
+        self.place(|stamp| Entry::Meeting(Box::new(Meeting::new(stamp, [client, server]))))
+    }
+
+    fn place(&mut self, make: impl FnOnce(u64) -> Entry) -> Ticket {
         self.stamps += 1;
         let stamp = self.stamps;
-        let connection = Some(Connection::new(stamp, tenant, state, socket));
         let number = match self.unused.pop() {
             Some(number) => number,
             None => {
@@ -27,7 +45,7 @@ impl Table {
             }
         };
         if let Some(place) = self.connections.get_mut(number) {
-            *place = connection;
+            *place = Some(make(stamp));
         }
         Ticket { number, stamp }
     }
@@ -35,13 +53,49 @@ impl Table {
     /// The one that has a number now.
     #[inline]
     pub fn at_mut(&mut self, number: usize) -> Option<&mut Connection> {
-        self.connections.get_mut(number)?.as_mut()
+        match self.connections.get_mut(number)?.as_mut()? {
+            Entry::Network(connection) => Some(connection),
+            Entry::Meeting(_) => None,
+        }
+    }
+
+    /// The connection between two tenants that has a number now.
+    pub fn meeting_at_mut(&mut self, number: usize) -> Option<&mut Meeting> {
+        match self.connections.get_mut(number)?.as_mut()? {
+            Entry::Network(_) => None,
+            Entry::Meeting(meeting) => Some(meeting),
+        }
+    }
+
+    /// Whether the connection of a number waits for its turn, to change it.
+    #[inline]
+    pub fn queued_mut(&mut self, number: usize) -> Option<&mut bool> {
+        match self.connections.get_mut(number)?.as_mut()? {
+            Entry::Network(connection) => Some(&mut connection.queued),
+            Entry::Meeting(meeting) => Some(&mut meeting.queued),
+        }
     }
 
     /// The one of a ticket.
     pub fn get(&self, ticket: Ticket) -> Option<&Connection> {
-        let connection = self.connections.get(ticket.number)?.as_ref()?;
-        (connection.stamp == ticket.stamp).then_some(connection)
+        match self.connections.get(ticket.number)?.as_ref()? {
+            Entry::Network(one) if one.stamp == ticket.stamp => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The connection between two tenants of a ticket.
+    pub fn meeting(&self, ticket: Ticket) -> Option<&Meeting> {
+        match self.connections.get(ticket.number)?.as_ref()? {
+            Entry::Meeting(one) if one.stamp == ticket.stamp => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The same, to change it.
+    pub fn meeting_mut(&mut self, ticket: Ticket) -> Option<&mut Meeting> {
+        let meeting = self.meeting_at_mut(ticket.number)?;
+        (meeting.stamp == ticket.stamp).then_some(meeting)
     }
 
     /// The same, to change it.
@@ -52,23 +106,50 @@ impl Table {
 
     /// The sockets of all.
     pub fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.connections.iter().flatten().map(|one| &one.socket)
+        let network = self.connections.iter().filter_map(|one| match one {
+            Some(Entry::Network(one)) => Some(one),
+            _ => None,
+        });
+        network.map(|one| &one.socket)
     }
 
     /// The numbers of a tenant's.
     pub fn of_tenant(&self, tenant: TenantNumber) -> Vec<usize> {
+        self.numbers(|one| matches!(one, Entry::Network(one) if one.tenant == tenant))
+    }
+
+    /// The numbers of its connections with other tenants.
+    pub fn meetings_of(&self, tenant: TenantNumber) -> Vec<usize> {
+        self.numbers(|one| matches!(one, Entry::Meeting(one) if one.tenants.contains(&tenant)))
+    }
+
+    fn numbers(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<usize> {
         let numbered = self.connections.iter().enumerate();
         numbered
-            .filter(|(_, one)| one.as_ref().is_some_and(|one| one.tenant == tenant))
+            .filter(|(_, one)| one.as_ref().is_some_and(&is_meant))
             .map(|(number, _)| number)
             .collect()
     }
 
     /// Takes one out.
     pub fn remove(&mut self, number: usize) -> Option<Connection> {
-        let connection = self.connections.get_mut(number)?.take()?;
+        let is_meant = |one: &mut Entry| matches!(one, Entry::Network(_));
+        let Entry::Network(connection) = self.connections.get_mut(number)?.take_if(is_meant)?
+        else {
+            return None;
+        };
         self.unused.push(number);
         Some(connection)
+    }
+
+    /// Takes a connection between two tenants out.
+    pub fn remove_meeting(&mut self, number: usize) -> Option<Box<Meeting>> {
+        let is_meant = |one: &mut Entry| matches!(one, Entry::Meeting(_));
+        let Entry::Meeting(meeting) = self.connections.get_mut(number)?.take_if(is_meant)? else {
+            return None;
+        };
+        self.unused.push(number);
+        Some(meeting)
     }
 }
 
@@ -91,5 +172,30 @@ mod tests {
         assert_eq!(first.number, second.number);
         assert!(table.get(first).is_none() && table.get_mut(second).is_some());
         assert!(table.at_mut(7).is_none());
+    }
+
+    #[test]
+    fn connections_between_tenants_have_numbers_and_stamps_among_the_others() {
+        let mut table = Table::default();
+        let outside = table.add(0, State::Changing, socket());
+        let met = table.add_meeting(0, 1);
+        assert_eq!(
+            (outside.number, met.number, met.stamp),
+            (0, 1, outside.stamp + 1)
+        );
+        assert!(table.get(met).is_none() && table.at_mut(1).is_none());
+        assert!(table.meeting(outside).is_none() && table.meeting_mut(met).is_some());
+        assert_eq!(
+            (table.of_tenant(0), table.meetings_of(0)),
+            (vec![0], vec![1])
+        );
+        assert_eq!(
+            (table.of_tenant(1), table.meetings_of(1)),
+            (vec![], vec![1])
+        );
+        assert!(table.remove(1).is_none() && table.remove_meeting(0).is_none());
+        assert!(!std::mem::replace(table.queued_mut(1).unwrap(), true));
+        assert!(table.remove_meeting(1).is_some_and(|one| one.queued));
+        assert!(table.queued_mut(1).is_none() && table.remove(0).is_some());
     }
 }

@@ -84,11 +84,11 @@ pub struct KernelWorker {
     /// What a socket has by itself.
     pub(crate) kernels_congestion_control: String,
     pub(crate) cells: Cells,
-    timers: Timers,
+    pub(crate) timers: Timers,
     pub(crate) doors: BTreeMap<u32, (TenantNumber, Door)>,
     pub(crate) next_door: u32,
     pub(crate) table: Table,
-    places: Places,
+    pub(crate) places: Places,
     schedule: Schedule,
     ended: bool,
     epoch: Instant,
@@ -242,8 +242,8 @@ impl KernelWorker {
 
     /// A connection gets its turn.
     pub(crate) fn queue(&mut self, number: usize) {
-        if let Some(connection) = self.table.at_mut(number)
-            && !std::mem::replace(&mut connection.queued, true)
+        if let Some(queued) = self.table.queued_mut(number)
+            && !std::mem::replace(queued, true)
         {
             self.schedule.queue(number);
         }
@@ -272,7 +272,12 @@ impl KernelWorker {
             self.places.remove(place);
             self.let_go(place.0);
         }
-        if let Some(served) = self.tenants.get_mut(connection.tenant) {
+        self.count_end(connection.tenant);
+    }
+
+    /// A connection of a tenant has ended.
+    pub(crate) fn count_end(&mut self, tenant: TenantNumber) {
+        if let Some(served) = self.tenants.get_mut(tenant) {
             served.count_connections(|count| count - 1);
             if served.drains && served.connections == 0 {
                 served.report(Report::Drained);
@@ -284,7 +289,7 @@ impl KernelWorker {
         let number = usize::try_from(grant.socket.0).unwrap_or(usize::MAX);
         self.schedule.take(grant);
         let Some(connection) = self.table.at_mut(number) else {
-            return;
+            return self.turn_meeting(number, now);
         };
         connection.queued = false;
         let tenant = connection.tenant;
@@ -396,6 +401,7 @@ impl KernelWorker {
             }
             self.remove(number);
         }
+        self.reset_meetings(tenant);
         for key in self.links_of(tenant) {
             if let Some(end) = self.cells.link(key) {
                 end.fail();
@@ -495,6 +501,7 @@ impl Worker for KernelWorker {
         {
             lane.on_token(end);
         }
+        self.on_meeting_token(number, (key, slot), end);
         self.queue(number);
         true
     }
@@ -557,7 +564,7 @@ impl Worker for KernelWorker {
             now = after;
             self.schedule.on_turn(&grant, took);
             let number = usize::try_from(grant.socket.0).unwrap_or(usize::MAX);
-            if self.table.at_mut(number).is_some_and(|one| !one.queued) {
+            if self.table.queued_mut(number).is_some_and(|queued| !*queued) {
                 self.schedule.rest(&grant);
             }
             if let Some(served) = self.tenants.get(grant.tenant.0) {

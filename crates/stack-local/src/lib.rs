@@ -21,7 +21,6 @@
     )
 )]
 
-mod pair;
 mod passes;
 mod routing;
 mod stack;

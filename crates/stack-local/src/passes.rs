@@ -1,14 +1,14 @@
 //! The passes of the worker: each connection with pending work has its turn.
 
-use super::pair::Turn;
-use super::worker::{Connection, Local, State};
-use netchannel_abi::link::side_flags;
+use super::worker::{Connection, Local};
 use netchannel_service::addresses;
 use netchannel_service::cells::{Cells, Key};
 use netchannel_service::core_engine::{Command, Ticket};
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
 use netchannel_service::mailbox::Mailbox;
+use netchannel_service::pair::Turn;
+use netchannel_service::relayed::Relayed;
 use netchannel_service::routing::{Destination, Router};
 use netchannel_service::timers::Timers;
 use netchannel_service::worker::Worker;
@@ -60,11 +60,7 @@ impl Worker for Local {
             return false;
         };
         if let Some(Some(connection)) = self.connections.get_mut(number) {
-            match &mut connection.state {
-                State::Pending(lane, _) => lane.on_token(end),
-                State::Open(pair) | State::Offered(pair, _) => pair.lane_mut(which).on_token(end),
-                State::Changing => {}
-            }
+            connection.state.on_token(which, end);
         }
         self.enqueue(number);
         true
@@ -98,7 +94,7 @@ impl Worker for Local {
         let stamp = self.stamps;
         if let Some(place) = self.connections.get_mut(number) {
             *place = Some(Connection {
-                state: State::Pending(lane, wanted),
+                state: Relayed::Pending(lane, wanted),
                 places: [Some((key, slot)), None],
                 queued: false,
                 stamp,
@@ -131,17 +127,12 @@ impl Local {
             return;
         };
         connection.queued = false;
+        let is_given_up = connection.state.is_given_up();
         let ending = match &mut connection.state {
-            State::Pending(lane, _) => {
-                let closed = lane.peer_flags() & (side_flags::CLOSED | side_flags::RESET) != 0;
-                if !closed && !lane.has_hung_up() {
-                    return;
-                }
-                None
-            }
+            Relayed::Pending(..) if is_given_up => None,
             // The answer of CoreEngine must come first.
-            State::Offered(..) | State::Changing => return,
-            State::Open(pair) => match pair.turn() {
+            Relayed::Pending(..) | Relayed::Offered(..) | Relayed::Changing => return,
+            Relayed::Open(pair) => match pair.turn() {
                 Turn::Waits => {
                     let held = pair.hold_time_left();
                     return self.set_timer(number, held);
@@ -154,7 +145,7 @@ impl Local {
             return;
         };
         match (connection.state, ending) {
-            (State::Open(pair), Some(ending)) => {
+            (Relayed::Open(pair), Some(ending)) => {
                 if ending.is_fault()
                     && let Some(suppressed) = self.faults.count(Instant::now())
                 {
@@ -163,7 +154,7 @@ impl Local {
                 }
                 pair.close(ending);
             }
-            (State::Pending(lane, _), _) => lane.close(false),
+            (Relayed::Pending(lane, _), _) => lane.close(false),
             _ => {}
         }
         for (key, _) in connection.places.into_iter().flatten() {

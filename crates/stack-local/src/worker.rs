@@ -1,6 +1,5 @@
 //! The state of the worker thread: its connections, by number, and by link and slot.
 
-use super::pair::Pair;
 use netchannel_abi::link::Role;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
@@ -9,7 +8,7 @@ use netchannel_service::faults::Faults;
 use netchannel_service::lane::Lane;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
-use netchannel_service::routing::Destination;
+use netchannel_service::relayed::Relayed;
 use netchannel_service::targets::Targets;
 use netchannel_service::timers::{NEVER, Timers};
 use netchannel_service::worker::INBOX;
@@ -18,23 +17,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The state of a connection.
-#[derive(Debug)]
-pub(super) enum State {
-    /// Waits for a link to the listener.
-    Pending(Lane, Destination),
-    /// CoreEngine offers it to the process that accepts.
-    Offered(Pair, Destination),
-    /// Connected.
-    Open(Pair),
-    /// Placeholder during a change of the state.
-    Changing,
-}
-
 /// A connection, and the places of its lanes.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) state: State,
+    pub(super) state: Relayed,
     /// Links and slots of the incoming and the outgoing lane.
     pub(super) places: [Option<(Key, u32)>; 2],
     /// It is in the queue of connections with pending work.

@@ -1,6 +1,6 @@
 //! The table of a tenant, and where it leaves its host, as messages have them.
 
-use netchannel_configuration::{Publish, Tenant};
+use netchannel_configuration::{Met, Publish, Tenant};
 use netchannel_scheduler::Rate;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +19,8 @@ pub struct TenantTable {
     rate_out: Option<(u64, u64)>,
     connections: u32,
     weight: u16,
+    /// Names and addresses of tenants that it may meet.
+    meets: Vec<(String, Vec<IpAddr>)>,
 }
 
 impl From<&Tenant> for TenantTable {
@@ -35,6 +37,11 @@ impl From<&Tenant> for TenantTable {
             rate_out: rate(tenant.rate_out),
             connections: tenant.connections,
             weight: tenant.weight,
+            meets: tenant
+                .meets
+                .iter()
+                .map(|one| (one.name.clone(), one.addresses.clone()))
+                .collect(),
         }
     }
 }
@@ -53,6 +60,11 @@ impl TenantTable {
             rate_out: rate(self.rate_out),
             connections: self.connections,
             weight: self.weight,
+            meets: self
+                .meets
+                .into_iter()
+                .map(|(name, addresses)| Met { name, addresses })
+                .collect(),
             ..Tenant::new(&self.name, self.addresses)
         })
     }
@@ -79,6 +91,10 @@ mod tests {
             rate_in: Some(Rate::new(1000, 77)),
             connections: 12,
             weight: 3,
+            meets: vec![Met {
+                name: "db".to_owned(),
+                addresses: vec![[10, 88, 0, 3].into()],
+            }],
             ..Tenant::new("web", vec![[10, 88, 0, 2].into()])
         };
         let table = TenantTable::from(&tenant);

@@ -40,6 +40,26 @@ pub fn stream(ends: &Ends<'_>, transport: Transport, case: Case) -> Figures {
     Ok(vec![(case, Measurement::new(work, seconds, None, cpu))])
 }
 
+/// Programs that write at a time, each to a reader of its own.
+const STREAMS: usize = 8;
+
+/// Throughput of several streams together, each measured by its own reader.
+pub fn streams(ends: &Ends<'_>, transport: Transport, case: Case) -> Figures {
+    let groups = vec![Group::new("stream"); STREAMS];
+    let mut programs = Programs::start(ends, transport, &groups)?;
+    let written = programs.drive()?;
+    let read = programs.streams_read(&written)?;
+    let cpu = programs.cpu();
+    let gigabits = |count: u64| to_float(count) * 8.0 / 1e9;
+    let work: f64 = read.iter().map(|one| gigabits(one.count)).sum();
+    let rate: f64 = read
+        .iter()
+        .map(|one| gigabits(one.count) / one.seconds)
+        .sum();
+    let measured = Measurement::new(work, work / rate, None, cpu);
+    Ok(vec![(case, measured)])
+}
+
 /// Latency one way: half of each round trip.
 pub fn pingpong(ends: &Ends<'_>, transport: Transport, case: Case) -> Figures {
     let workload = match case {

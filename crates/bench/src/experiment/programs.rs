@@ -175,7 +175,7 @@ fn start_group(
     };
     let address = match transport {
         Transport::Tcp | Transport::Netchannel | Transport::Slirp4netns | Transport::Pasta => {
-            Address::Tcp(SocketAddr::new(ends.address, 0)).to_string()
+            Address::Tcp(SocketAddr::new(ends.listening_address(transport), 0)).to_string()
         }
         Transport::Unix => {
             let path = ends
@@ -190,7 +190,11 @@ fn start_group(
         .server
         .start_worker(over, &["serve", workload, &address])?;
     let address = server.await_line("ready", READY_LIMIT)?;
-    let parsed = address.parse();
+    let mut parsed = address.parse();
+    if let Ok(Address::Tcp(listening)) = &mut parsed {
+        listening.set_ip(ends.address(transport));
+    }
+    let address = parsed.as_ref().map_or(address, Address::to_string);
     if let Ok(Address::Tcp(address)) = parsed {
         ends.await_listener(transport, address.port());
     }

@@ -23,7 +23,8 @@ Examples:
 
 It makes two network namespaces joined by a veth pair, as root or in a user namespace, with half of the processors for each. Servers
 use kernel TCP in one. Clients use kernel TCP in the other, and then, as programs of a tenant in a namespace without a network, the stack of
-the daemon there, and then, in such namespaces, what slirp4netns and pasta give them, where these are installed.
+the daemon there, and then, in such namespaces, what slirp4netns and pasta give them, where these are installed. For `meet`,
+servers of NetChannel are programs of a tenant, too.
 
 Exit codes:
   0  every run gave figures    1  some did not    2  the command line is wrong
@@ -38,17 +39,20 @@ pub enum TenantsExperiment {
     Pingpong,
     /// 8 client processes in the tenant, 1 server outside: connect, 64 bytes each way, close
     Connections,
+    /// 8 streams between two tenants, through the stack with a cap; and between programs of one tenant, directly
+    Meet,
 }
 
 impl TenantsExperiment {
     /// All of them, in the order they are run and shown.
-    const ALL: [Self; 3] = [Self::Stream, Self::Pingpong, Self::Connections];
+    const ALL: [Self; 4] = [Self::Stream, Self::Pingpong, Self::Connections, Self::Meet];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Stream => "stream",
             Self::Pingpong => "pingpong",
             Self::Connections => "connections",
+            Self::Meet => "meet",
         }
     }
 
@@ -58,6 +62,7 @@ impl TenantsExperiment {
             Self::Stream => &[Case::Stream],
             Self::Pingpong => &[Case::Pingpong, Case::Pingpong4k],
             Self::Connections => &[Case::Connections],
+            Self::Meet => &[Case::Meet, Case::MeetDirectly],
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod fairness;
 
 pub use arguments::{HELP, TenantsArguments, TenantsExperiment};
 
+use crate::case::Case;
 use crate::ends::Ends;
 use crate::error::BenchError;
 use crate::experiment::builtin;
@@ -27,12 +28,19 @@ use crate::session::{NetChannel, Session};
 use netchannel_namespaces::{BUFFER, Cores, Host, Hosts, gain_rights};
 use std::fs;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 /// The tenant's name.
 const NAME: &str = "bench";
 /// The address that it has.
 const ADDRESS: &str = "10.88.0.2";
+/// The tenant that it meets.
+const MET: &str = "met";
+/// The address of that.
+const MET_ADDRESS: &str = "10.88.0.3";
+/// A cap that is looked at, and never reached.
+const MET_CAP: &str = "rate-in = \"400Gbit/s\"\n";
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,8 +81,14 @@ pub fn run(options: &TenantsOptions) -> Result<Report, BenchError> {
         collector.absent_everywhere(Transport::Netchannel, problem);
     }
     let ends = Ends::with_tenant(&server, &client, hosts.b.address());
+    let meeting = Meeting::start(options, &hosts, directory.path())?;
     plan.carry_out(&mut collector, |place, transport| {
-        one(options.experiments[place], &ends, transport)
+        match (options.experiments[place], &meeting) {
+            (TenantsExperiment::Meet, Some(meeting)) if transport == Transport::Netchannel => {
+                meeting.run()
+            }
+            (experiment, _) => one(experiment, &ends, transport),
+        }
     })?;
     let place = Place::Tenant {
         processors: [hosts.a.processors().to_vec(), hosts.b.processors().to_vec()],
@@ -110,6 +124,85 @@ fn daemon(
     Ok(served.of_tenant(NAME))
 }
 
+/// What [`TenantsExperiment::Meet`] needs: a daemon that serves both tenants.
+struct Meeting<'a> {
+    /// Clients, servers of another tenant, servers of the same.
+    sessions: [Session<'a>; 3],
+    address: IpAddr,
+}
+
+impl<'a> Meeting<'a> {
+    /// `None` where it is not asked for.
+    fn start(
+        options: &'a TenantsOptions,
+        hosts: &Hosts,
+        directory: &Path,
+    ) -> Result<Option<Self>, BenchError> {
+        if !options.experiments.contains(&TenantsExperiment::Meet) {
+            return Ok(None);
+        }
+        let folder = directory.join("meet");
+        fs::create_dir_all(&folder).map_err(BenchError::Directory)?;
+        let file = folder.join("netchannel.toml");
+        let table = |name: &str, address: &str, meets: &str, more: &str| {
+            format!(
+                "[[tenants]]\nname = \"{name}\"\naddresses = [\"{address}\"]\nmeets = [\"{meets}\"]\n{more}"
+            )
+        };
+        let tables = "[host]\nname = \"a\"\n".to_owned()
+            + &table(NAME, ADDRESS, MET, "")
+            + &table(MET, MET_ADDRESS, NAME, MET_CAP);
+        fs::write(&file, tables).map_err(BenchError::Directory)?;
+        let daemon = NetChannel::start_daemon(
+            &options.netchannel,
+            &folder.join("daemon.sock"),
+            &folder,
+            None,
+            &["--config".into(), file.into_os_string()],
+        );
+        let beside = |name: &str| match &daemon {
+            Ok(daemon) => Ok(daemon.beside(name).uncounted()),
+            Err(problem) => Err(problem.clone()),
+        };
+        let (met, own) = (beside(MET), beside(NAME));
+        let daemon = daemon.map(|daemon| daemon.of_tenant(NAME));
+        let session = |host: &Host, netchannel| {
+            Session::on(
+                host,
+                options.plan.seconds,
+                &folder,
+                &options.worker,
+                netchannel,
+            )
+        };
+        Ok(Some(Meeting {
+            sessions: [
+                session(&hosts.a, daemon),
+                session(&hosts.b, met),
+                session(&hosts.b, own),
+            ],
+            address: hosts.b.address(),
+        }))
+    }
+
+    fn run(&self) -> Run {
+        let [client, met, own] = &self.sessions;
+        let met_address = MET_ADDRESS.parse().unwrap_or(self.address);
+        let mut all = Vec::new();
+        for (case, server, address) in [
+            (Case::Meet, met, met_address),
+            (Case::MeetDirectly, own, IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        ] {
+            let ends = Ends::of_tenants((server, client), self.address, address);
+            match builtin::streams(&ends, Transport::Netchannel, case) {
+                Ok(figures) => all.extend(figures),
+                Err(error) => return Run::from(Err(error)),
+            }
+        }
+        Run::from(Ok(all))
+    }
+}
+
 fn one(experiment: TenantsExperiment, ends: &Ends<'_>, transport: Transport) -> Run {
     let mut all = Vec::new();
     for case in experiment.cases() {
@@ -117,6 +210,7 @@ fn one(experiment: TenantsExperiment, ends: &Ends<'_>, transport: Transport) -> 
             TenantsExperiment::Stream => builtin::stream(ends, transport, *case),
             TenantsExperiment::Pingpong => builtin::pingpong(ends, transport, *case),
             TenantsExperiment::Connections => builtin::connections(ends, transport),
+            TenantsExperiment::Meet => builtin::streams(ends, transport, *case),
         };
         match figures {
             Ok(figures) => all.extend(figures),

@@ -2,6 +2,7 @@
 //! reported.
 
 mod host;
+mod meetings;
 mod peers;
 mod policies;
 mod stacks;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use netchannel_scheduler::Rate;
 
 use super::host::is_name;
+use super::meetings::{self, Wanted};
 use super::path_from;
 use super::table::{Item, Section};
 use super::transport::{Refusal, congestion_control};
@@ -15,7 +16,7 @@ use crate::tenant::{MOST_WEIGHT, Publish, Reach, TENANT_CONNECTIONS, Tenant};
 use crate::types::Host;
 
 /// Keys of a tenant.
-const TENANT: [&str; 14] = [
+const TENANT: [&str; 15] = [
     "name",
     "socket",
     "user",
@@ -30,6 +31,7 @@ const TENANT: [&str; 14] = [
     "connections",
     "stack",
     "weight",
+    "meets",
 ];
 /// A socket is opened by writing to it: the other bits of a mode have no effect.
 const MODES: [&str; 3] = ["0600", "0660", "0666"];
@@ -45,6 +47,7 @@ pub fn tenants(
     (file, refusal): (&Path, Refusal<'_>),
 ) -> Vec<Tenant> {
     let mut tenants: Vec<Tenant> = Vec::new();
+    let mut wanted = Vec::new();
     for section in root.sections("tenants") {
         let name = section.string("name");
         if name.is_none() && !section.has("name") {
@@ -100,10 +103,15 @@ pub fn tenants(
                 .count("weight", 1..=u64::from(MOST_WEIGHT))
                 .map_or(1, |item| u16::try_from(item.value).unwrap_or(MOST_WEIGHT)),
             stack,
+            meets: Vec::new(),
         };
         tenants.push(tenant);
+        wanted.push(Wanted {
+            names: section.strings("meets"),
+            section,
+        });
     }
-    tenants
+    meetings::meet(tenants, &wanted)
 }
 
 fn socket(section: &Section<'_>, file: &Path, others: &[Tenant]) -> Option<std::path::PathBuf> {

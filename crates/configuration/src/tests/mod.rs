@@ -2,6 +2,7 @@
 
 mod changes;
 mod document;
+mod meetings;
 mod mistakes;
 mod stacks;
 mod tenants;

@@ -10,7 +10,7 @@
 
 use super::stacks::Stacks;
 use super::tenant_library::Library;
-use super::{Daemon, Stopper};
+use super::{Daemon, Stopper, meeting};
 use crate::options::{Options, ServeError};
 use netchannel_configuration::{StackTable, Tenant};
 use netchannel_control::tenants::{FormerStack, TenantView};
@@ -41,8 +41,8 @@ struct Served {
     control: Control,
     /// The stack that takes new connections; none until that of its table is attached.
     stack: Option<String>,
-    /// Stacks of its own, within the daemon; the last is in use, if the tenant has no other.
-    own: Vec<KernelThread>,
+    /// Stacks of its own, within the daemon, which it shares with tenants that it may meet; the last is in use, if the tenant has no other.
+    own: Vec<Arc<KernelThread>>,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,6 +57,12 @@ impl Drop for Served {
 }
 
 impl Served {
+    /// The stack of its own that takes its new connections.
+    fn own_in_use(&self) -> Option<&Arc<KernelThread>> {
+        let is_used = self.stack.as_deref() == Some(OWN);
+        self.own.last().filter(|_| is_used)
+    }
+
     fn stop(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
@@ -161,20 +167,14 @@ impl Tenants {
                                 .map(|sentence| format!("tenant {}: {sentence}", tenant.name)),
                         );
                     }
-                    Err(sentence) => {
-                        problems.push(sentence);
-                        continue;
-                    }
+                    Err(sentence) => problems.push(sentence),
                 },
             }
-            let known = self.served.iter();
-            if let Some(place) = known
-                .into_iter()
-                .position(|one| one.tenant.name == tenant.name)
-            {
-                problems.extend(self.apply(place));
-                problems.extend(self.give_stack(place, false));
-            }
+        }
+        // Once all tables are known: they say who has a stack together.
+        for place in 0..self.served.len() {
+            problems.extend(self.apply(place));
+            problems.extend(self.give_stack(place, false));
         }
         problems
     }
@@ -205,19 +205,28 @@ impl Tenants {
     /// The stack of the tenant's table takes its new connections, as soon as it is there; a process that was started `anew` even where the tenant had it before.
     fn give_stack(&mut self, place: usize, anew: bool) -> Option<String> {
         let limits = self.share(self.served.len());
+        let common = self.common_stack(place);
         let served = self.served.get_mut(place)?;
         let wanted = served
             .tenant
             .stack
             .clone()
             .unwrap_or_else(|| OWN.to_owned());
-        if served.stack.as_ref() == Some(&wanted) && !anew {
+        let is_common = match (&common, served.own_in_use()) {
+            (Some(common), Some(own)) => Arc::ptr_eq(common, own),
+            (None, Some(_)) => false,
+            (_, None) => true,
+        };
+        if served.stack.as_ref() == Some(&wanted) && is_common && !anew {
             return None;
         }
         let name = &served.tenant.name;
         let (socket, binds_ports) = if served.tenant.stack.is_none() {
-            let started = KernelThread::start(name);
-            let session = started.and_then(|own| Ok((own.session()?, own)));
+            let session = match common {
+                Some(common) => Ok(common),
+                None => KernelThread::start(name).map(Arc::new),
+            }
+            .and_then(|own| Ok((own.session()?, own)));
             match session {
                 Ok((socket, own)) => {
                     served.own.push(own);
@@ -261,6 +270,20 @@ impl Tenants {
             }
             Err(errno) => Some(format!("tenant {name} has no stack ({errno})")),
         }
+    }
+
+    /// The stack within the daemon that serves a tenant, and those that it may meet, and nobody else; none where one is to be started.
+    fn common_stack(&self, place: usize) -> Option<Arc<KernelThread>> {
+        let tenants: Vec<&Tenant> = self.served.iter().map(|one| &*one.tenant).collect();
+        let group = meeting::group(&tenants, place);
+        let candidates = group.iter().filter_map(|place| self.served.get(*place));
+        let mut candidates = candidates.filter_map(Served::own_in_use);
+        let is_strangers = |stack: &&Arc<KernelThread>| {
+            let numbered = self.served.iter().enumerate();
+            let mut strangers = numbered.filter(|(place, _)| !group.contains(place));
+            strangers.any(|(_, one)| one.own_in_use().is_some_and(|own| Arc::ptr_eq(own, stack)))
+        };
+        candidates.find(|stack| !is_strangers(stack)).cloned()
     }
 
     fn start(&self, tenant: &Tenant, count: usize) -> Result<Served, String> {
@@ -431,6 +454,7 @@ fn strings<T: ToString>(items: &[T]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netchannel_configuration::Met;
 
     fn tenant() -> Tenant {
         Tenant::new("web", vec![[10, 88, 0, 2].into()])
@@ -469,6 +493,49 @@ mod tests {
         assert_eq!(tenants.configure(&[], &[]), nothing);
         assert!(!socket.exists() && tenants.show().is_empty());
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn tenants_that_meet_have_one_stack_and_others_their_own() {
+        let place = tempfile::tempdir().unwrap();
+        let mut tenants = tenants(place.path());
+        let table = |name: &str, last: u8, meets: &[&str]| {
+            let met = |name: &&str| Met {
+                name: (*name).to_owned(),
+                addresses: Vec::new(),
+            };
+            Tenant {
+                meets: meets.iter().map(met).collect(),
+                ..Tenant::new(name, vec![[10, 88, 0, last].into()])
+            }
+        };
+        let mut stacks = |tables: [Tenant; 3]| {
+            assert_eq!(tenants.configure(&tables, &[]), Vec::<String>::new());
+            let own = tenants
+                .served
+                .iter()
+                .map(|one| Arc::as_ptr(one.own_in_use().unwrap()));
+            let own: Vec<_> = own.collect();
+            [own[0] == own[1], own[1] == own[2], own[0] == own[2]]
+        };
+        let alone = || [table("a", 1, &[]), table("b", 2, &[]), table("c", 3, &[])];
+        let all = || {
+            [
+                table("a", 1, &["b"]),
+                table("b", 2, &["a", "c"]),
+                table("c", 3, &["b"]),
+            ]
+        };
+        let two = [
+            table("a", 1, &[]),
+            table("b", 2, &["c"]),
+            table("c", 3, &["b"]),
+        ];
+        assert_eq!(stacks(alone()), [false; 3]);
+        assert_eq!(stacks(all()), [true; 3]);
+        assert_eq!(stacks(all()), [true; 3]);
+        assert_eq!(stacks(two), [false, true, false]);
+        assert_eq!(stacks(alone()), [false; 3]);
     }
 
     #[test]

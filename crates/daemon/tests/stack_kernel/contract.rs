@@ -30,11 +30,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The address of the tenant.
 const OWN: [u8; 4] = [10, 88, 0, 2];
 
-fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -75,16 +75,17 @@ fn served(tenant: Tenant, relay_local: bool) -> Served {
             .control()
             .configure(&tenant, Some(netchannel_stack_kernel::BIND));
         assert_eq!(problems, Vec::new());
-        stack.control().use_session(session("one")).unwrap();
+        let session = session("one", super::PLACE.session());
+        stack.control().use_session(session).unwrap();
         Daemon::bind_with(options, |_| vec![Box::new(stack)])
     })
 }
 
-/// A session with a stack of that name, at the place of these tests.
-fn session(stack: &str) -> NewSession {
+/// A session with a stack of that name.
+pub fn session(stack: &str, socket: OwnedFd) -> NewSession {
     NewSession {
         stack: stack.to_owned(),
-        socket: super::PLACE.session(),
+        socket,
         limits: SessionLimits {
             anchors: 500,
             sockets: 250,
@@ -94,13 +95,13 @@ fn session(stack: &str) -> NewSession {
 }
 
 /// A program that is attached, and the directory that it sees.
-struct Program {
-    client: Client,
+pub struct Program {
+    pub client: Client,
     directory: Region,
 }
 
 impl Program {
-    fn new(served: &Served) -> Self {
+    pub fn new(served: &Served) -> Self {
         let mut client = Client::connect(served);
         let memory = client.attach().1.pop().unwrap();
         let directory = Region::map(memory.as_raw_fd(), directory::SIZE, Access::ReadOnly);
@@ -111,7 +112,7 @@ impl Program {
     }
 
     /// The listener that the directory names for all the world.
-    fn gateway(&self) -> u32 {
+    pub fn gateway(&self) -> u32 {
         let header: &directory::Header = self.directory.at(0).unwrap();
         wait(|| match header.gateway.load(Relaxed) {
             0 => None,
@@ -120,7 +121,7 @@ impl Program {
     }
 
     /// A link to whoever leads to a listener.
-    fn link(&mut self, listener: u32, to: Address) -> Arc<LinkEnd> {
+    pub fn link(&mut self, listener: u32, to: Address) -> Arc<LinkEnd> {
         let [a, b, c] = to.to_words();
         let words = [u64::from(listener), a, b, c];
         let answer = self.client.ask(Operation::Connect, &words, &[]).unwrap();
@@ -130,7 +131,7 @@ impl Program {
     }
 
     /// Connects, and does not wait.
-    fn dial(&mut self, to: Address, hints: class::Hints) -> Lane {
+    pub fn dial(&mut self, to: Address, hints: class::Hints) -> Lane {
         let listener = self.gateway();
         let link = self.link(listener, to);
         let lane = Lane::lent(&link, link.lend().unwrap()).unwrap();
@@ -189,7 +190,7 @@ fn pair() -> (Served, Program, Lane, TcpStream) {
     (served, program, lane, stream)
 }
 
-fn has(lane: &Lane, flags: u32) {
+pub fn has(lane: &Lane, flags: u32) {
     wait(|| (lane.peer_flags() & flags != 0).then_some(()));
 }
 
@@ -467,7 +468,7 @@ fn a_class_of_service_goes_on_to_the_network() {
 }
 
 /// A program that listens, and what it was offered.
-fn accept(accepts: &OwnedFd) -> Arc<LinkEnd> {
+pub fn accept(accepts: &OwnedFd) -> Arc<LinkEnd> {
     let (offer, descriptors) = receive(accepts).unwrap();
     assert_eq!(offer.operation, Operation::Offer as u32);
     let [number, _, slots, arena, ..] = offer.words;

@@ -21,12 +21,17 @@ enum Place {
 impl Place {
     /// A session with a module that nobody ends before the tests do.
     fn session(self) -> OwnedFd {
+        self.sessions(1).pop().unwrap()
+    }
+
+    /// So many sessions with one module.
+    fn sessions(self, count: usize) -> Vec<OwnedFd> {
         match self {
             Self::Daemon => {
                 let thread = KernelThread::start("test").unwrap();
-                let session = thread.session().unwrap();
+                let sessions = (0..count).map(|_| thread.session().unwrap()).collect();
                 std::mem::forget(thread);
-                session
+                sessions
             }
             Self::Process => {
                 let (one, two) = Endpoint::pair().unwrap();
@@ -35,10 +40,14 @@ impl Place {
                 let mut daemon = DaemonEnd::new(one);
                 let welcome = ToProcess::Welcome(Fairness::Network);
                 daemon.tell(&welcome, None).unwrap();
-                let (own, other) = Endpoint::pair().unwrap();
-                daemon.tell(&ToProcess::Session, Some(other)).unwrap();
+                let sessions = (0..count).map(|_| {
+                    let (own, other) = Endpoint::pair().unwrap();
+                    daemon.tell(&ToProcess::Session, Some(other)).unwrap();
+                    own
+                });
+                let sessions = sessions.collect();
                 std::mem::forget(daemon);
-                own
+                sessions
             }
         }
     }
@@ -49,6 +58,8 @@ mod in_the_daemon {
     const PLACE: super::Place = super::Place::Daemon;
     #[path = "contract.rs"]
     mod contract;
+    #[path = "meeting.rs"]
+    mod meeting;
 }
 
 #[path = "."]
@@ -56,4 +67,6 @@ mod as_a_process {
     const PLACE: super::Place = super::Place::Process;
     #[path = "contract.rs"]
     mod contract;
+    #[path = "meeting.rs"]
+    mod meeting;
 }

@@ -11,6 +11,7 @@ mod cells;
 mod ends;
 mod hostile;
 mod lanes;
+mod pairs;
 
 use crate::anchor::Count;
 use crate::lane::Lane;

@@ -8,7 +8,6 @@
 )]
 
 mod claims;
-mod pairs;
 
 use netchannel_service::anchor::Count;
 use netchannel_service::lane::Lane;

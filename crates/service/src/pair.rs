@@ -1,9 +1,9 @@
 //! Two lanes that form one connection: bytes go from each program's ring into the daemon's ring towards the other
-//! program, with the ends and resets that belong to them.
+//! program, with the ends and resets that belong to them. For stack modules that lead a connection from lane to lane.
 
+use crate::lane::Lane;
+use crate::spans::{Checked, Spans};
 use netchannel_abi::link::{SMALL_RING, side_flags};
-use netchannel_service::lane::Lane;
-use netchannel_service::spans::{Checked, Spans};
 use netchannel_shm::run::transfer;
 use rustix::io::Errno;
 use std::time::Duration;
@@ -26,10 +26,19 @@ pub struct Pair {
 pub enum Turn {
     /// The pair waits for news.
     Waits,
-    /// The budget is used up.
+    /// The budget, or a limit, is used up.
     Busy,
     /// The connection has ended: the pair must be closed.
     Over(Ending),
+}
+
+/// What one direction has moved in a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// So many bytes.
+    pub bytes: u64,
+    /// The budget or the limit was used up, and there are more.
+    pub more: bool,
 }
 
 /// How a connection has ended.
@@ -90,11 +99,35 @@ impl Pair {
 
     /// Moves the available bytes in both directions.
     pub fn turn(&mut self) -> Turn {
+        self.turn_within([u64::MAX; 2]).0
+    }
+
+    /// As [`Self::turn`], with at most so many bytes from the incoming lane, and from the outgoing one. Says what either has moved.
+    pub fn turn_within(&mut self, limits: [u64; 2]) -> (Turn, [Moved; 2]) {
+        let mut moved = [Moved::default(); 2];
+        let [first, second] = &mut moved;
+        let turn = self.advance_both(limits, [first, second]);
+        (turn, moved)
+    }
+
+    fn advance_both(&mut self, limits: [u64; 2], moved: [&mut Moved; 2]) -> Turn {
         let [incoming, outgoing] = &mut self.lanes;
         let [incoming_notified, outgoing_notified] = &mut self.end_notified;
-        let forth = advance(incoming, outgoing, outgoing_notified, 0);
+        let [forth_limit, back_limit] = limits;
+        let [forth_moved, back_moved] = moved;
+        let forth = advance(
+            (incoming, 0),
+            outgoing,
+            outgoing_notified,
+            (forth_limit, forth_moved),
+        );
         let held = incoming.hold_time_left().is_some();
-        let back = advance(outgoing, incoming, incoming_notified, 1);
+        let back = advance(
+            (outgoing, 1),
+            incoming,
+            incoming_notified,
+            (back_limit, back_moved),
+        );
         // The bytes in the other direction may have released bytes that were held back.
         let released = held && incoming.hold_time_left().is_none();
         match (forth, back) {
@@ -142,7 +175,12 @@ impl Ending {
 
 /// Moves bytes `from` one lane `to` the other, with the end of the stream. `end_notified` says whether the other program was
 /// notified of the end. `by` is the number of the lane `from`.
-fn advance(from: &mut Lane, to: &mut Lane, end_notified: &mut bool, by: usize) -> Turn {
+fn advance(
+    (from, by): (&mut Lane, usize),
+    to: &mut Lane,
+    end_notified: &mut bool,
+    (limit, moved): (u64, &mut Moved),
+) -> Turn {
     let ending = Ending {
         by,
         reset: true,
@@ -179,15 +217,15 @@ fn advance(from: &mut Lane, to: &mut Lane, end_notified: &mut bool, by: usize) -
             Err(_) => return fault,
         }
     }
-    let moved = if void {
+    let progress = if void {
         discard(from).map(|()| Progress::Everything)
     } else {
-        move_bytes(from, to)
+        move_bytes(from, to, limit, moved)
     };
-    let Ok(moved) = moved else {
+    let Ok(progress) = progress else {
         return fault;
     };
-    match moved {
+    match progress {
         Progress::Busy => return Turn::Busy,
         _ if flags & side_flags::RESET != 0 => return over(true),
         Progress::Blocked => return Turn::Waits,
@@ -229,16 +267,18 @@ fn discard(from: &mut Lane) -> Checked<()> {
     from.consume(to)
 }
 
-fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Progress> {
-    let mut left = BUDGET;
+fn move_bytes(from: &mut Lane, to: &mut Lane, limit: u64, count: &mut Moved) -> Checked<Progress> {
+    let mut left = BUDGET.min(limit);
     loop {
         let at = from.consumed();
-        let bytes = from.readable(at, STRIDE)?;
+        // One is enough to see whether there are more.
+        let bytes = from.readable(at, STRIDE.min(left).max(1))?;
         let wanted = length(&bytes);
         if wanted == 0 {
             return Ok(Progress::Everything);
         }
         if left == 0 {
+            count.more = true;
             return Ok(Progress::Busy);
         }
         let mut room = room_for(to, wanted)?;
@@ -257,6 +297,7 @@ fn move_bytes(from: &mut Lane, to: &mut Lane) -> Checked<Progress> {
         let urgent = from.urgent();
         let tail = to.published().wrapping_add(moved);
         to.publish_with_mark(tail, urgent)?;
+        count.bytes += moved;
         left = left.saturating_sub(moved);
     }
 }

@@ -1,7 +1,7 @@
 //! Two links and the pair between them: what one program does, the other sees.
 
 use super::*;
-use crate::pair::{Pair, Turn};
+use crate::pair::{Moved, Pair, Turn};
 use netchannel_abi::link::side_flags;
 use netchannel_ring::held::{self, OnReply};
 use rustix::io::Errno;
@@ -291,4 +291,30 @@ fn a_full_packet_is_not_held_back() {
     write(relayed.program(0), b"1");
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)).len(), 100);
+}
+
+#[test]
+fn either_way_has_a_limit() {
+    let mut relayed = relayed();
+    let bytes = pattern(5000, 1);
+    assert_eq!(write(relayed.program(0), &bytes), 5000);
+    assert_eq!(write(relayed.program(1), &bytes), 5000);
+    let pair = relayed.pair.as_mut().unwrap();
+    let moved = |bytes, more| Moved { bytes, more };
+    let first = pair.turn_within([1000, 0]);
+    assert_eq!(first, (Turn::Busy, [moved(1000, true), moved(0, true)]));
+    let second = pair.turn_within([0, 5000]);
+    assert_eq!(second, (Turn::Busy, [moved(0, true), moved(5000, false)]));
+    let third = pair.turn_within([u64::MAX; 2]);
+    assert_eq!(third, (Turn::Waits, [moved(4000, false), moved(0, false)]));
+    assert!(read(relayed.program(1)) == bytes && read(relayed.program(0)) == bytes);
+    // An end is told after the last byte only.
+    write(relayed.program(0), b"last");
+    relayed.program(0).set_flags(side_flags::FIN);
+    let pair = relayed.pair.as_mut().unwrap();
+    assert_eq!(pair.turn_within([3, 0]).0, Turn::Busy);
+    assert_eq!(relayed.flags(1) & side_flags::FIN, 0);
+    assert!(!relayed.turn());
+    assert_ne!(relayed.flags(1) & side_flags::FIN, 0);
+    assert_eq!(read(relayed.program(1)), b"last");
 }
