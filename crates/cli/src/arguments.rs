@@ -400,7 +400,7 @@ pub enum StackKind {
 /// `netchannel stack kernel`.
 #[derive(Debug, Args)]
 pub struct StackProcess {
-    /// The stack, as [[stacks]] of the daemon's configuration names it
+    /// The stack, as the daemon's configuration names it
     #[arg(long, value_name = "NAME")]
     pub name: String,
     /// The socket at which the daemon awaits it; by default stacks/NAME/stack.sock beside the daemon's default socket

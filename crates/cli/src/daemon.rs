@@ -2,10 +2,9 @@
 
 mod death;
 mod notify;
-pub mod privileges;
 
 use crate::arguments::Daemon as Arguments;
-use crate::log;
+use crate::{log, privileges};
 use netchannel_configuration::{Configuration, Problems};
 use netchannel_control::path;
 use netchannel_daemon::{AlternateStack, Daemon, Limits, Options, ServeError};

@@ -9,8 +9,8 @@ mod device;
 
 use crate::arguments::{Asking, Guest, GuestCommand, GuestHost, GuestInside, HostEnd};
 use crate::daemon as serving;
+use crate::executing::{self, FAILED};
 use crate::log;
-use crate::run::{self, FAILED};
 use crate::show::complain;
 use crate::tenants;
 use netchannel_abi::address::Address;
@@ -105,9 +105,9 @@ fn host(options: &GuestHost) -> Result<c_int, String> {
         &options.end.log_level.to_string().into(),
     ]);
     let mut environment = std::env::vars_os().collect();
-    run::preload(&mut environment, &library);
-    run::set(&mut environment, SOCKET_VARIABLE, socket.into_os_string());
-    Ok(run::execute(&program, &environment))
+    executing::preload(&mut environment, &library);
+    executing::set(&mut environment, SOCKET_VARIABLE, socket.into_os_string());
+    Ok(executing::execute(&program, &environment))
 }
 
 fn absolute(path: &Path) -> OsString {

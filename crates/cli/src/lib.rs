@@ -18,12 +18,14 @@ mod config;
 mod daemon;
 mod doctor;
 mod executable;
+mod executing;
 mod generate;
 mod guest;
 mod help;
 mod hosts;
 mod library;
 mod log;
+mod privileges;
 mod profile;
 mod refusal;
 mod run;
@@ -52,7 +54,7 @@ pub fn execute() -> c_int {
             // A code of `run` that a program could have ended with would say nothing.
             let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
             return if is_run && error.use_stderr() {
-                run::FAILED
+                executing::FAILED
             } else {
                 error.exit_code()
             };

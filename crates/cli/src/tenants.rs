@@ -2,8 +2,8 @@
 
 use crate::arguments::{Asking, StaticChoice, TenantProgram, Tenants, TenantsCommand};
 use crate::ask::{ask, finish, json, unexpected};
+use crate::executing::{self, FAILED, Host};
 use crate::library;
-use crate::run::{self, FAILED, Host};
 use crate::show::{bytes, complain, or_hyphen, table};
 use crate::socket::socket_path;
 use crate::supervise;
@@ -35,7 +35,7 @@ pub fn tenants(arguments: &Tenants) -> c_int {
             Ok((words, environment)) if is_supervised(program) => {
                 supervise::execute(&words, &environment, Host::Tenant)
             }
-            Ok((words, environment)) => run::execute(&words, &environment),
+            Ok((words, environment)) => executing::execute(&words, &environment),
             Err(sentence) => {
                 complain(&sentence);
                 FAILED
@@ -142,8 +142,8 @@ fn prepare(
         return Ok((words, std::env::vars_os().collect()));
     }
     let mut environment: Environment = std::env::vars_os().collect();
-    run::preload(&mut environment, &library);
-    run::set(&mut environment, SOCKET_VARIABLE, socket.into_os_string());
+    executing::preload(&mut environment, &library);
+    executing::set(&mut environment, SOCKET_VARIABLE, socket.into_os_string());
     Ok((words.clone(), environment))
 }
 

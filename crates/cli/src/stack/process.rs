@@ -2,8 +2,8 @@
 //! it serves.
 
 use crate::arguments::{StackKind, StackProcess};
-use crate::daemon::privileges;
 use crate::log;
+use crate::privileges;
 use netchannel_configuration::parse_processors;
 use netchannel_control::path;
 use netchannel_stack_process::process::{Hello, ProcessEnd};

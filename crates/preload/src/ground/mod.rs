@@ -5,6 +5,7 @@ pub mod addresses;
 pub mod cancel;
 pub mod clock;
 pub mod complaint;
+pub mod error;
 pub mod gate;
 pub mod heap;
 #[cfg(all(not(test), target_arch = "x86_64"))]

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{c_char, c_int, c_void};
 use netchannel_shm::system::{Sys, raw};
 
-use crate::ground::real::set_errno;
+use crate::ground::error::set_errno;
 
 /// `dlsym`, or null.
 fn found_by_linker() -> *mut c_void {

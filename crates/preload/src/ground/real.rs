@@ -1,6 +1,7 @@
 //! The functions behind the hooks: the next definition of each symbol, which is the C library's or
 //! that of another preloaded library.
 
+pub use crate::ground::error::set_errno;
 use crate::ground::older;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -10,12 +11,6 @@ use libc::{c_char, c_int, c_void, off64_t, size_t, ssize_t};
 pub fn errno() -> c_int {
     // SAFETY: errno is a valid thread-local.
     unsafe { *libc::__errno_location() }
-}
-
-/// Sets `errno` of the calling thread.
-pub fn set_errno(error: c_int) {
-    // SAFETY: errno is a valid thread-local.
-    unsafe { *libc::__errno_location() = error };
 }
 
 /// Sets `errno` and returns -1, as a failing call does.

@@ -1,6 +1,7 @@
 //! The system calls that the library makes for itself. They are raw, so they never enter the library's own hooks and
 //! never change `errno`. A failure is returned as the errno.
 
+mod control;
 pub mod file;
 mod limits;
 pub mod local;
@@ -8,6 +9,8 @@ mod select;
 
 use core::ffi::CStr;
 
+use control::Control;
+pub use control::MOST;
 use libc::{c_int, c_void};
 pub use limits::{is_limit, limit};
 pub use local::{anchor_pair, socket_pair};
@@ -576,27 +579,4 @@ pub fn with_file_lock<R>(fd: c_int, work: impl FnOnce() -> Sys<R>) -> Sys<R> {
     let done = work();
     let _ = set(libc::F_UNLCK);
     done
-}
-
-/// Most descriptors of one message.
-pub const MOST: usize = netchannel_abi::message::MOST_DESCRIPTORS;
-
-/// A control message with room for descriptors.
-#[repr(C, align(8))]
-struct Control {
-    length: usize,
-    level: c_int,
-    kind: c_int,
-    descriptors: [c_int; MOST],
-}
-
-impl Default for Control {
-    fn default() -> Self {
-        Self {
-            length: 0,
-            level: 0,
-            kind: 0,
-            descriptors: [-1; MOST],
-        }
-    }
 }
