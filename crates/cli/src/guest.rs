@@ -9,8 +9,9 @@ mod device;
 
 use crate::arguments::{Asking, Guest, GuestCommand, GuestHost, GuestInside, HostEnd};
 use crate::daemon as serving;
+use crate::executing::{self, FAILED};
 use crate::log;
-use crate::run::{self, FAILED};
+use crate::run;
 use crate::show::complain;
 use crate::tenants;
 use netchannel_abi::address::Address;
@@ -107,7 +108,7 @@ fn host(options: &GuestHost) -> Result<c_int, String> {
     let mut environment = std::env::vars_os().collect();
     run::preload(&mut environment, &library);
     run::set(&mut environment, SOCKET_VARIABLE, socket.into_os_string());
-    Ok(run::execute(&program, &environment))
+    Ok(executing::execute(&program, &environment))
 }
 
 fn absolute(path: &Path) -> OsString {

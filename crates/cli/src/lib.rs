@@ -18,6 +18,7 @@ mod config;
 mod daemon;
 mod doctor;
 mod executable;
+mod executing;
 mod generate;
 mod guest;
 mod help;
@@ -52,7 +53,7 @@ pub fn execute() -> c_int {
             // A code of `run` that a program could have ended with would say nothing.
             let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
             return if is_run && error.use_stderr() {
-                run::FAILED
+                executing::FAILED
             } else {
                 error.exit_code()
             };

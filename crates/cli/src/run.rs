@@ -3,27 +3,21 @@
 use crate::arguments::{ClassChoice, Run, StaticChoice};
 use crate::daemon::start_detached;
 use crate::executable::{self, Obstacle};
+use crate::executing::{FAILED, execute};
 use crate::library;
 use crate::refusal;
 use crate::show::complain;
 use crate::socket::socket_path;
-use crate::supervise;
+use crate::supervise::{self, Host};
 use netchannel_control::client::ClientError;
 use netchannel_control::path::{PathError, SOCKET_VARIABLE, network_namespace, prepare_directory};
 use netchannel_control::types::{Request, Response};
 use netchannel_daemon::slice;
-use std::ffi::{CString, OsStr, OsString, c_int};
-use std::io;
+use std::ffi::{OsString, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// NetChannel's own failure, or `--require` could not be met.
-pub const FAILED: c_int = 125;
-/// The program cannot be executed.
-pub const NOT_EXECUTABLE: c_int = 126;
-/// The program does not exist.
-pub const NOT_FOUND: c_int = 127;
 /// A daemon that `run` started ends after this many seconds without a program.
 const IDLE_EXIT: u64 = 30;
 /// How long a daemon may take to identify itself.
@@ -110,15 +104,6 @@ fn prepare(
         }
         _ => Ok(is_supervised.then_some(host)),
     }
-}
-
-/// Whose programs a daemon serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Host {
-    /// Those of its host.
-    Own,
-    /// Those of a tenant, from whatever network namespace.
-    Tenant,
 }
 
 /// Why no daemon serves the program.
@@ -234,41 +219,6 @@ fn allow_sanitizers(environment: &mut Vec<(OsString, OsString)>) {
     value.extend_from_slice(OPTION.as_bytes());
     value.extend_from_slice(b"=0");
     set(environment, NAME, OsString::from_vec(value));
-}
-
-pub fn execute(program: &[OsString], environment: &[(OsString, OsString)]) -> c_int {
-    let Some(name) = program.first() else {
-        return FAILED;
-    };
-    let string = |bytes: &OsStr| CString::new(bytes.as_bytes());
-    let arguments: Result<Vec<CString>, _> = program.iter().map(|one| string(one)).collect();
-    let environment: Result<Vec<CString>, _> = environment
-        .iter()
-        .map(|(name, value)| {
-            let mut pair = name.clone();
-            pair.push("=");
-            pair.push(value);
-            string(&pair)
-        })
-        .collect();
-    let (Ok(arguments), Ok(environment), Ok(file)) = (arguments, environment, string(name)) else {
-        complain("an argument has a zero byte");
-        return FAILED;
-    };
-    let Err(errno) = nix::unistd::execvpe(&file, &arguments, &environment);
-    not_executed(name, &io::Error::from(errno))
-}
-
-/// Says that a program can not be executed, and returns the exit code.
-pub fn not_executed(name: &OsStr, error: &io::Error) -> c_int {
-    complain(&format!(
-        "cannot execute {} ({error})",
-        Path::new(name).display()
-    ));
-    match error.kind() {
-        io::ErrorKind::NotFound => NOT_FOUND,
-        _ => NOT_EXECUTABLE,
-    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,22 @@
 
 use crate::arguments::Supervise;
 use crate::executable::{self, Obstacle};
+use crate::executing::{self, FAILED};
 use crate::library;
-use crate::run::{self, FAILED, Host};
 use crate::show::complain;
 use netchannel_supervisor::{End, Options};
 use std::ffi::{OsString, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
+
+/// Whose programs a daemon serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Those of its host.
+    Own,
+    /// Those of a tenant, from whatever network namespace.
+    Tenant,
+}
 
 /// Whether a supervisor gives connections to a program that the library cannot enter for this reason.
 pub const fn helps(obstacle: Obstacle) -> bool {
@@ -39,7 +48,7 @@ pub fn execute(program: &[OsString], environment: &[(OsString, OsString)], host:
     }
     words.push(OsString::from("--"));
     words.extend(program.iter().cloned());
-    run::execute(&words, environment)
+    executing::execute(&words, environment)
 }
 
 /// Runs the command.
@@ -59,7 +68,7 @@ pub fn supervise(arguments: &Supervise) -> c_int {
             .or_else(|| status.signal().map(|signal| 128 + signal))
             .unwrap_or(FAILED),
         Ok(End::NotExecuted(error)) => match options.program.first() {
-            Some(name) => run::not_executed(name, &error),
+            Some(name) => executing::not_executed(name, &error),
             None => FAILED,
         },
         Err(error) => {

@@ -2,11 +2,12 @@
 
 use crate::arguments::{Asking, StaticChoice, TenantProgram, Tenants, TenantsCommand};
 use crate::ask::{ask, finish, json, unexpected};
+use crate::executing::{self, FAILED};
 use crate::library;
-use crate::run::{self, FAILED, Host};
+use crate::run;
 use crate::show::{bytes, complain, or_hyphen, table};
 use crate::socket::socket_path;
-use crate::supervise;
+use crate::supervise::{self, Host};
 use netchannel_control::path::{SOCKET_VARIABLE, library_folder};
 use netchannel_control::tenants::TenantView;
 use netchannel_control::types::{Request, Response};
@@ -35,7 +36,7 @@ pub fn tenants(arguments: &Tenants) -> c_int {
             Ok((words, environment)) if is_supervised(program) => {
                 supervise::execute(&words, &environment, Host::Tenant)
             }
-            Ok((words, environment)) => run::execute(&words, &environment),
+            Ok((words, environment)) => executing::execute(&words, &environment),
             Err(sentence) => {
                 complain(&sentence);
                 FAILED
