@@ -146,7 +146,7 @@ tenant() {
     told "nobody listens inside" "${OUT[@]}" "$TMP/web" dial "$AT"
 }
 
-# Programs' own resolvers, over UDP: Go's, musl's, and c-ares in Node.
+# Programs' own resolvers, over UDP: Go's and musl's.
 names() {
     local name
     start names "${OUT[@]}" "$PYTHON" "$HERE/helpers/dns_server.py" "$WORLD" 53 "$WORLD"
@@ -159,17 +159,6 @@ names() {
     told "Go: a page by name" "${BY[@]}" "$TMP/web" fetch "http://four.world.test:8000/small"
     if [ -x "$TMP/names" ]; then
         told "musl" "${BY[@]}" "$TMP/names" four four.world.test six.world.test empty.world.test missing.world.test
-    fi
-    if command -v node >/dev/null; then
-        told "c-ares" "${BY[@]}" node -e "
-const dns = require('dns').promises, out = [];
-(async () => {
-    for (const [name, kind] of [['alias', 'A'], ['six', 'AAAA'], ['text', 'TXT'], ['missing', 'A'], ['broken', 'A']])
-        out.push(await dns.resolve(name + '.world.test', kind).then(all => all.length + JSON.stringify(all.sort().slice(0, 4)), error => error.code));
-    console.log(out.join(' '));
-})();"
-    else
-        left_out "c-ares: no Node"
     fi
 }
 

@@ -17,13 +17,6 @@ pub use local::{anchor_pair, socket_pair};
 pub use netchannel_shm::system::{Sys, raw, yield_now};
 pub use select::poll as poll_by_select;
 
-/// The sixth argument of calls that a supervisor of system calls leaves to the kernel.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "registers have 64 bits on every machine that there is a library for"
-)]
-pub const MARK: usize = netchannel_abi::supervision::MARK as usize;
-
 /// A descriptor or other int as a register.
 #[inline]
 pub fn int(value: c_int) -> usize {
@@ -83,7 +76,8 @@ pub fn replace(from: c_int, to: c_int, close_on_exec: bool) -> Sys<c_int> {
 
 /// A new socket, which is the kernel's also under a supervisor of system calls.
 pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Sys<c_int> {
-    let words = [int(family), int(kind), int(protocol), 0, 0, MARK];
+    let mark = netchannel_abi::supervision::WORD;
+    let words = [int(family), int(kind), int(protocol), 0, 0, mark];
     // SAFETY: no pointers.
     unsafe { raw(libc::SYS_socket, words) }.map(descriptor)
 }
