@@ -13,9 +13,8 @@ use netchannel_control::client::ClientError;
 use netchannel_control::path::{PathError, SOCKET_VARIABLE, network_namespace, prepare_directory};
 use netchannel_control::types::{Request, Response};
 use netchannel_daemon::slice;
-use std::ffi::{CString, OsStr, OsString, c_int};
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::{OsString, c_int};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
 

@@ -101,6 +101,11 @@ mod tests {
     }
 
     #[test]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "rates of a few hundred million"
+    )]
     fn tenants_of_one_eight_and_32_flows_share_alike_and_follow_the_bottleneck() {
         let flows = [1.0, 8.0, 32.0];
         let mut limits = vec![None; 3];

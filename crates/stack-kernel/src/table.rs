@@ -8,6 +8,10 @@ use std::os::fd::OwnedFd;
 
 /// One of them.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are of the large kind; a box would be an allocation for each"
+)]
 enum Entry {
     /// With the network.
     Network(Connection),

@@ -1,4 +1,5 @@
 //! The contract of stack modules for tenants: the same tests where the module is a thread of the daemon, and where it is a process.
+#![allow(clippy::duplicate_mod, reason = "the same tests, at two places")]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -11,7 +11,7 @@ use netchannel_stack_process::session::SessionStack;
 use netchannel_stack_process::stack_end::{Heard, StackEnd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -178,6 +178,6 @@ fn one_that_reads_nothing_is_ended() {
         }
         control.stacks().is_empty()
     });
-    drop(end.as_fd());
+    drop(end);
     serves(&served);
 }
