@@ -21,6 +21,7 @@ OWNER=www-data
 OWNER_ID=$(id -u "$OWNER") || skip "there is no user $OWNER"
 PLACE=$TMP/owner
 HAS_PODMAN=
+SUPERVISED=()
 
 end() {
     local name
@@ -48,7 +49,7 @@ as_owner() {
 
 # in_tenant COMMAND...: its owner's, as the tenant's.
 in_tenant() {
-    as_owner "$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run web -- "$@"
+    as_owner "$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run "${SUPERVISED[@]}" web -- "$@"
 }
 
 make_namespaces() {
@@ -172,7 +173,7 @@ sandboxed() {
     local name=$1
     shift
     expect "$name: to the world" small "$(in_tenant "$@" curl --silent --show-error --max-time 10 "http://$WORLD:8000/small" 2>&1)"
-    start "$name" "${OWNERS[@]}" "${UNPRIVILEGED[@]}" "$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run web -- "$@" \
+    start "$name" "${OWNERS[@]}" "${UNPRIVILEGED[@]}" "$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run "${SUPERVISED[@]}" web -- "$@" \
         socat TCP-LISTEN:80,reuseaddr,fork SYSTEM:"echo $name"
     until_true 10 "$name: from the world" served "$name"
     stop "$LAST_STARTED"
@@ -193,6 +194,8 @@ sandboxes() {
     fi
     # As for a unit with PrivateNetwork=yes, PrivateTmp=yes, ProtectSystem=strict and NoNewPrivileges=yes.
     UNPRIVILEGED=()
+    # A unit has the library by its environment; a supervisor of root is none for another user.
+    SUPERVISED=(--static=off)
     sandboxed systemd unshare --net --mount --propagation private \
         sh -c 'mount -o remount,bind,ro / 2>/dev/null; mount -t tmpfs none /var/tmp; echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start; exec "$@"' sh \
         setpriv --no-new-privs "--reuid=$OWNER" "--regid=$(id -g "$OWNER")" --clear-groups

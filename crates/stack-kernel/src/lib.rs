@@ -19,6 +19,7 @@ mod connection;
 mod dialing;
 mod doors;
 mod meeting;
+mod meetings;
 mod module;
 mod places;
 mod publishing;

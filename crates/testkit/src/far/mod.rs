@@ -189,7 +189,7 @@ pub fn prepare() {
 }
 
 /// The variable that says in milliseconds how long after `listen` the other host reaches the listener, where that is not
-/// [`ANNOUNCED`].
+/// `ANNOUNCED`.
 pub const ANNOUNCED_VARIABLE: &str = "CONFORMANCE_ANNOUNCED";
 /// How long after `listen` the other host knows of the listener. An earlier connection goes over kernel TCP, which is
 /// not under test.

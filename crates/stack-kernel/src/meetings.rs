@@ -1,0 +1,339 @@
+//! Connections between two tenants that meet: from lane to lane, within the caps of both. The operator's tables decide who meets whom,
+//! by the tenants of the sessions: no word of a program names a tenant. Nothing else of the other is seen.
+//!
+//! ```text
+//!  program of A ==lane== Pair ==lane== program of B       turns are A's, who connected
+//!      A rate-out, B rate-in  -->   <--  B rate-out, A rate-in
+//! ```
+
+use crate::caps::Between;
+use crate::meeting::{Meeting, Place};
+use crate::served::{Served, TenantNumber};
+use crate::worker::KernelWorker;
+use netchannel_abi::address::Address;
+use netchannel_service::addresses;
+use netchannel_service::cells::Key;
+use netchannel_service::core_engine::Ticket;
+use netchannel_service::jobs::Opened;
+use netchannel_service::lane::Lane;
+use netchannel_service::link::LinkEnd;
+use netchannel_service::pair::{Moved, Turn};
+use netchannel_service::relayed::Relayed;
+use netchannel_service::routing::{Destination, Router};
+use netchannel_service::timers::NEVER;
+use netchannel_stack_process::counters::Counter;
+use rustix::io::Errno;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Served {
+    /// Whether a program connects to a tenant that its own may meet.
+    pub fn meets_at(&self, opened: &Opened) -> bool {
+        Some(opened.listener) == self.gateway
+            && destination(&opened.server).is_some_and(|to| self.tenant.met_at(to.ip()).is_some())
+    }
+
+    /// Whether it is the tenant of a name and an address, and may meet `other`.
+    fn is_met(&self, name: &str, address: IpAddr, other: &str) -> bool {
+        self.tenant.addresses.contains(&address)
+            && self.tenant.name == name
+            && self.tenant.may_meet(other)
+    }
+}
+
+fn destination(server: &Address) -> Option<SocketAddr> {
+    addresses::to_socket_address(&server.unmapped())
+}
+
+impl KernelWorker {
+    /// A program of a tenant connects to one that its own may meet.
+    pub(crate) fn meet(
+        &mut self,
+        (client, key): (TenantNumber, Key),
+        end: &Arc<LinkEnd>,
+        opened: Opened,
+    ) {
+        let wanted = self.listener_of_met(client, &opened);
+        let lane = Lane::accepted(end, opened.loan).of_daemon();
+        let begun = wanted.and_then(|(server, wanted)| {
+            let shortage = Errno::NOBUFS;
+            let ticket = self.table.add_meeting(client, server);
+            if self.schedule().add(ticket.number, client) {
+                return Ok((ticket, wanted));
+            }
+            self.table.remove_meeting(ticket.number);
+            Err(shortage)
+        });
+        match begun {
+            Ok((ticket, wanted)) => self.begin_meeting(ticket, key, lane, wanted),
+            Err(errno) => lane.refuse(errno.raw_os_error().unsigned_abs()),
+        }
+    }
+
+    /// The tenant to which a connection goes, and its listener.
+    ///
+    /// # Errors
+    /// Why it goes nowhere.
+    fn listener_of_met(
+        &self,
+        client: TenantNumber,
+        opened: &Opened,
+    ) -> Result<(TenantNumber, Destination), Errno> {
+        let own = self.tenants.get(client).ok_or(Errno::NETUNREACH)?;
+        let to = destination(&opened.server).ok_or(Errno::AFNOSUPPORT)?;
+        let from = own.tenant.address_like(to.ip()).ok_or(Errno::NETUNREACH)?;
+        if opened.client.port == 0 {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        let met = own.tenant.met_at(to.ip()).ok_or(Errno::ACCESS)?;
+        let is_met = |number: TenantNumber, one: &Served| {
+            one.is_met(&met.name, to.ip(), &own.tenant.name)
+                && one.takes_new()
+                && !self.leaving.contains_key(&number)
+        };
+        // A host that is down: its tenant is not served, or has left this stack.
+        let number = self.tenants.find(is_met).ok_or(Errno::HOSTUNREACH)?;
+        let server = addresses::from_socket_address(to);
+        let port = SocketAddr::new(from, opened.client.port);
+        let client = addresses::from_socket_address(port);
+        let other = self.tenants.get(number).ok_or(Errno::HOSTUNREACH)?;
+        let listener = other.listener_at(&server, &client);
+        let destination = Destination {
+            listener: listener.ok_or(Errno::CONNREFUSED)?,
+            client,
+            server,
+            since: Instant::now(),
+        };
+        own.within_limit((number, destination))
+    }
+
+    fn begin_meeting(&mut self, ticket: Ticket, key: Key, mut lane: Lane, wanted: Destination) {
+        let slot = lane.handle().index;
+        let is_watched = self.watch_lane(ticket.number, key, &mut lane);
+        let Some(meeting) = self.table.meeting_mut(ticket) else {
+            return;
+        };
+        let [client, server] = meeting.tenants;
+        meeting.places[0] = Some((key, slot));
+        meeting.state = Relayed::Pending(lane, wanted);
+        if let Some(served) = self.tenants.get_mut(client) {
+            served.count_connections(|count| count + 1);
+        }
+        if !is_watched {
+            return self.end_meeting(ticket.number, |state| {
+                if let Relayed::Pending(lane, _) = state {
+                    lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
+                }
+            });
+        }
+        if let Some(served) = self.tenants.get(client) {
+            served.counters.add(Counter::Dialed, 1);
+        }
+        self.current = server;
+        self.route(ticket);
+        self.note_retries();
+    }
+
+    /// A lane towards the listener is about to be used. A tenant that has as many connections as it may takes no more: the client waits,
+    /// as for room at a listener.
+    pub(crate) fn watch_server(&mut self, ticket: Ticket, key: Key, lane: &mut Lane) -> bool {
+        let Some(meeting) = self.table.meeting(ticket) else {
+            return false;
+        };
+        let [_, server] = meeting.tenants;
+        let is_full = self.tenants.get(server).is_none_or(Served::is_full);
+        let slot = lane.handle().index;
+        if is_full || !self.watch_lane(ticket.number, key, lane) {
+            return false;
+        }
+        if let Some(meeting) = self.table.meeting_mut(ticket) {
+            meeting.places[1] = Some((key, slot));
+        }
+        if let Some(served) = self.tenants.get_mut(server) {
+            served.count_connections(|count| count + 1);
+        }
+        true
+    }
+
+    /// That lane is not used after all.
+    pub(crate) fn unwatch_server(&mut self, place: Place) {
+        let number = self.places.get(place.0, place.1);
+        let meeting = number.and_then(|number| self.table.meeting_at_mut(number));
+        if let Some(meeting) = meeting
+            && meeting.places[1].take_if(|one| *one == place).is_some()
+        {
+            let [_, server] = meeting.tenants;
+            self.count_end(server);
+        }
+    }
+
+    /// It was announced to its listener.
+    pub(crate) fn establish_meeting(&mut self, ticket: Ticket, lane: Lane) {
+        if let Some(meeting) = self.table.meeting_mut(ticket) {
+            meeting.state.establish(lane);
+        }
+        self.note_established(ticket);
+    }
+
+    /// CoreEngine has offered it.
+    pub(crate) fn meeting_taken(&mut self, ticket: Ticket) {
+        let taken = self
+            .table
+            .meeting_mut(ticket)
+            .is_some_and(|one| one.state.taken());
+        if taken {
+            self.note_established(ticket);
+        }
+    }
+
+    fn note_established(&mut self, ticket: Ticket) {
+        if let Some(meeting) = self.table.meeting(ticket)
+            && let [_, server] = meeting.tenants
+            && let Some(served) = self.tenants.get(server)
+        {
+            served.counters.add(Counter::Accepted, 1);
+        }
+        self.queue(ticket.number);
+    }
+
+    /// A token came on the anchor of one of its lanes, or its `end`.
+    pub(crate) fn on_meeting_token(&mut self, number: usize, place: Place, end: bool) {
+        if let Some(meeting) = self.table.meeting_at_mut(number) {
+            let which = usize::from(meeting.places[1] == Some(place));
+            meeting.state.on_token(which, end);
+        }
+    }
+
+    /// One has its turn.
+    pub(crate) fn turn_meeting(&mut self, number: usize, now: u64) {
+        let Some(meeting) = self.table.meeting_at_mut(number) else {
+            return;
+        };
+        meeting.queued = false;
+        if meeting.state.is_given_up() {
+            return self.end_meeting(number, |state| {
+                if let Relayed::Pending(lane, _) = state {
+                    lane.close(false);
+                }
+            });
+        }
+        let Relayed::Open(pair) = &mut meeting.state else {
+            return;
+        };
+        let Some([client, server]) = self.tenants.pair_mut(meeting.tenants) else {
+            return;
+        };
+        let mut limits = Limits::default();
+        let waits = |lane: &Lane| lane.frontier().map_or(1, |to| to - lane.consumed());
+        let forth = Between(&mut client.caps.outgoing, &mut server.caps.incoming);
+        limits.ask(0, forth, || waits(pair.incoming()), now);
+        let back = Between(&mut server.caps.outgoing, &mut client.caps.incoming);
+        limits.ask(1, back, || waits(pair.outgoing()), now);
+        let (turn, moved) = pair.turn_within(limits.bytes);
+        let [forth, back] = moved;
+        note(client, server, forth.bytes);
+        note(server, client, back.bytes);
+        if let Turn::Over(ending) = turn {
+            if ending.is_fault() {
+                tracing::warn!(
+                    "a connection between tenants {} and {} was reset: a program wrote what it may not",
+                    client.tenant.name,
+                    server.tenant.name
+                );
+            }
+            return self.end_meeting(number, |state| {
+                if let Relayed::Open(pair) = state {
+                    pair.close(ending);
+                }
+            });
+        }
+        let held = pair.hold_time_left().map(|left| {
+            let left = u64::try_from(left.as_nanos()).unwrap_or(NEVER);
+            now.saturating_add(left)
+        });
+        let goes_on = turn == Turn::Busy && limits.may_go_on(moved);
+        let capped = limits.until.into_iter().zip(moved);
+        let capped = capped.filter_map(|(until, moved)| until.filter(|_| moved.more));
+        let next = held.into_iter().chain(capped).min();
+        if goes_on {
+            self.queue(number);
+        } else if let Ok(number) = u32::try_from(number) {
+            self.timers.set(number, next.unwrap_or(NEVER));
+        }
+    }
+
+    /// Takes one out, lets `close` end its lanes, and then its links go if they are used no more.
+    pub(crate) fn end_meeting(&mut self, number: usize, close: impl FnOnce(Relayed)) {
+        let Some(meeting) = self.table.remove_meeting(number) else {
+            return;
+        };
+        let Meeting {
+            tenants: [client, server],
+            places,
+            queued,
+            state,
+            ..
+        } = *meeting;
+        self.schedule().remove(number, queued);
+        if let Ok(number) = u32::try_from(number) {
+            self.timers.set(number, NEVER);
+        }
+        let is_counted = places[1].is_some();
+        let places = places.into_iter().flatten();
+        places.clone().for_each(|place| self.forget_place(place));
+        close(state);
+        places.for_each(|(key, _)| self.let_go(key));
+        self.count_end(client);
+        if is_counted {
+            self.count_end(server);
+        }
+    }
+
+    /// A tenant's session has ended: so have its connections with others.
+    pub(crate) fn reset_meetings(&mut self, tenant: TenantNumber) {
+        for number in self.table.meetings_of(tenant) {
+            self.end_meeting(number, Relayed::reset);
+        }
+    }
+}
+
+/// What the caps permit for one turn, each way.
+#[derive(Default)]
+struct Limits {
+    bytes: [u64; 2],
+    /// Where they permit nothing: from when on it is worth asking again.
+    until: [Option<u64>; 2],
+}
+
+impl Limits {
+    fn ask(&mut self, which: usize, mut caps: Between<'_>, waits: impl FnOnce() -> u64, now: u64) {
+        let permitted = if caps.is_free() {
+            Ok(u64::MAX)
+        } else {
+            caps.permit(waits(), now)
+        };
+        if let (Some(bytes), Some(until)) = (self.bytes.get_mut(which), self.until.get_mut(which)) {
+            *bytes = permitted.unwrap_or(0);
+            *until = permitted.err();
+        }
+    }
+
+    /// Whether a pair that is busy may move more now: one whose bytes all wait for a cap may not.
+    fn may_go_on(&self, moved: [Moved; 2]) -> bool {
+        let ways = self.until.iter().zip(moved);
+        let mut waiting = ways.filter(|(_, moved)| moved.more);
+        let any = waiting.clone().next().is_some();
+        !any || waiting.any(|(until, _)| until.is_none())
+    }
+}
+
+/// Bytes went from one tenant to another.
+fn note(from: &mut Served, to: &mut Served, bytes: u64) {
+    if bytes > 0 {
+        Between(&mut from.caps.outgoing, &mut to.caps.incoming).take(bytes);
+        from.counters.add(Counter::BytesOut, bytes);
+        from.sent_to_tenants += bytes;
+        to.counters.add(Counter::BytesIn, bytes);
+    }
+}
