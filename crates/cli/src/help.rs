@@ -167,7 +167,8 @@ Exit codes:
 
 /// Of `guest`.
 pub const GUEST: &str = "\
-On the host, where tenant \"web\" is configured; before or after the machine starts:
+Examples:
+  On the host, where tenant \"web\" is configured; before or after the machine starts:
   netchannel guest host web --memory /dev/shm/web --bell /run/netchannel/web.bell
 
 The machine has the memory as a device, and a port of virtio-serial as doorbell:
