@@ -53,7 +53,7 @@ impl KernelWorker {
     }
 
     fn begin(&mut self, name: u32, end: StackEnd, limits: SessionLimits, memory: OwnedFd) {
-        match Counters::of(memory) {
+        match Counters::of(&memory) {
             Ok(counters) => {
                 let tenant = self.tenants.add(Served::new(end, limits, counters));
                 self.schedule().set_tenant(tenant, 1);

@@ -30,8 +30,8 @@ pub(crate) enum Change {
     Tenant(Arc<Tenant>),
     /// Published ports were bound or given up.
     Publish,
-    /// A session takes new connections.
-    Session(NewSession, Arc<Counters>),
+    /// A session takes new connections; with its counters, and their memory for the stack.
+    Session(NewSession, Arc<Counters>, OwnedFd),
 }
 
 /// Binds a published port, in the network namespace of the caller.
@@ -111,10 +111,13 @@ impl Control {
     /// # Errors
     /// When there is no memory.
     pub fn use_session(&self, session: NewSession) -> Result<(), Errno> {
-        let counters = Arc::new(Counters::new()?);
+        let (counters, memory) = Counters::new()?;
+        let counters = Arc::new(counters);
         let shown = (session.stack.clone(), Arc::clone(&counters));
         lock(&self.0.sessions).present.push(shown);
-        self.0.changes.send(Change::Session(session, counters));
+        self.0
+            .changes
+            .send(Change::Session(session, counters, memory));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use netchannel_service::memory;
 use netchannel_shm::{Access, Region};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A counter. The values are the positions in memory.
@@ -38,10 +38,7 @@ const SIZE: usize = 4096;
 
 /// The counters of one session. One thread writes; relaxed, all: each word is read alone.
 #[derive(Debug)]
-pub struct Counters {
-    memory: OwnedFd,
-    region: Region,
-}
+pub struct Counters(Region);
 
 /// The values of [`Counters`] at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,36 +66,27 @@ pub struct Counts {
 }
 
 impl Counters {
-    /// New ones, all zero.
+    /// New ones, all zero, and their memory for the other side.
     ///
     /// # Errors
     /// When there is no memory.
-    pub fn new() -> Result<Self, Errno> {
+    pub fn new() -> Result<(Self, OwnedFd), Errno> {
         let (memory, region) = memory::create(c"netchannel-counters", SIZE)?;
-        Ok(Self { memory, region })
+        Ok((Self(region), memory))
     }
 
     /// Those of the other side.
     ///
     /// # Errors
     /// When this is no memory of that kind.
-    pub fn of(memory: OwnedFd) -> Result<Self, Errno> {
+    pub fn of(memory: &OwnedFd) -> Result<Self, Errno> {
         let region = Region::map(memory.as_raw_fd(), SIZE, Access::ReadWrite);
-        Ok(Self {
-            region: region.map_err(memory::errno)?,
-            memory,
-        })
-    }
-
-    /// The memory, for the other side.
-    #[must_use]
-    pub fn memory(&self) -> BorrowedFd<'_> {
-        self.memory.as_fd()
+        region.map(Self).map_err(memory::errno)
     }
 
     #[inline]
     fn word(&self, counter: Counter) -> Option<&AtomicU64> {
-        self.region.at(counter as usize * size_of::<AtomicU64>())
+        self.0.at(counter as usize * size_of::<AtomicU64>())
     }
 
     /// Adds to a counter that no other thread writes.
@@ -173,9 +161,8 @@ mod tests {
 
     #[test]
     fn the_other_side_sees_what_is_counted() {
-        let own = Counters::new().unwrap();
-        let memory = own.memory().try_clone_to_owned().unwrap();
-        let other = Counters::of(memory).unwrap();
+        let (own, memory) = Counters::new().unwrap();
+        let other = Counters::of(&memory).unwrap();
         other.add(Counter::BytesIn, 5);
         other.add(Counter::BytesIn, 6);
         other.set(Counter::Open, 3);
@@ -185,6 +172,6 @@ mod tests {
         let past = now.of_the_past().plus(now);
         assert_eq!((past.bytes_in, past.open, past.descriptors), (22, 3, 8));
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(Counters::of(file.into()).is_err());
+        assert!(Counters::of(&file.into()).is_err());
     }
 }

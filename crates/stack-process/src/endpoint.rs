@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Descriptors beside one message, at most: those of a link, and one for a long text.
 pub const MOST_DESCRIPTORS: usize = 40;
 /// Bytes of a message that is sent as such. A longer one lies in memory whose descriptor is sent.
-const SHORT: usize = 32 << 10;
+const SHORT: usize = 4 << 10;
 /// Bytes of a message, at most.
 const MOST_BYTES: u64 = 16 << 20;
 /// Messages that wait until the other side reads, at most.

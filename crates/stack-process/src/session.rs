@@ -183,14 +183,13 @@ impl SessionStack {
                     publish(&self.control, &self.tenant, session);
                 }
             }
-            Change::Session(new, counters) => {
+            Change::Session(new, counters, memory) => {
                 for former in &mut *sessions {
                     if !std::mem::replace(&mut former.drains, true) {
                         former.send(Instruction::Keep(Vec::new()));
                         former.send(Instruction::Drain);
                     }
                 }
-                let memory = counters.memory().try_clone_to_owned();
                 let data = EventData::new_u64(1);
                 let watched = epoll::add(&self.watched, &new.socket, data, EventFlags::IN);
                 let mut session = Session {
@@ -203,7 +202,7 @@ impl SessionStack {
                     is_over: false,
                     waits_for_room: false,
                 };
-                let (Ok(memory), Ok(())) = (memory, watched) else {
+                let Ok(()) = watched else {
                     tracing::error!("stack {}: no descriptor is left", session.stack);
                     return self.control.session_ended(&session.counters);
                 };
