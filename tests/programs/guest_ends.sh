@@ -101,8 +101,7 @@ is_reached() {
 }
 
 make_inside() {
-    ip netns add "$INSIDE" || skip "no network namespace can be made"
-    ip -n "$INSIDE" link set lo up
+    add_namespaces "$INSIDE" || skip "no network namespace can be made"
     ip -n "$INSIDE" addr add "$OWN/32" dev lo
     mkdir -p "$TMP/etc"
     printf 'search world.test\n' >"$TMP/etc/resolv.conf"

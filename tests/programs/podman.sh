@@ -11,9 +11,9 @@ TMPDIR=/var/lib
 [ "$NETCHANNEL_PROGRAM" != none ] || skip "containers without a network have no kernel TCP"
 need ip nsenter unshare setpriv curl nginx socat "$PYTHON"
 
+. "$HERE/helpers/world.sh"
 ID=ncp$$
 OUTSIDE=$ID-outside HOST=$ID-host
-OWN=10.88.0.2 WORLD=10.7.0.2 HOST_ADDRESS=10.7.0.1
 ON_HOST=(nsenter --net="/run/netns/$HOST")
 OUT=(nsenter --net="/run/netns/$OUTSIDE")
 # Whose container it is: not root's.
@@ -24,12 +24,11 @@ HAS_PODMAN=
 SUPERVISED=()
 
 end() {
-    local name
     if [ -n "$HAS_PODMAN" ]; then
         as_owner "${PODMAN[@]}" rm --force --all --time 1 >/dev/null 2>&1
         as_owner "${PODMAN[@]}" system migrate >/dev/null 2>&1
     fi
-    for name in "$OUTSIDE" "$HOST"; do ip netns del "$name" 2>/dev/null; done
+    remove_namespaces
 }
 trap 'code=$?; set +e; end; (exit $code); finish' EXIT
 
@@ -52,30 +51,10 @@ in_tenant() {
     as_owner "$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run "${SUPERVISED[@]}" web -- "$@"
 }
 
-make_namespaces() {
-    local name
-    for name in "$OUTSIDE" "$HOST"; do
-        ip netns add "$name" || skip "no network namespace can be made"
-        ip -n "$name" link set lo up
-    done
-    ip -n "$HOST" link add world type veth peer name host netns "$OUTSIDE"
-    ip -n "$HOST" addr add "$HOST_ADDRESS/24" dev world
-    ip -n "$OUTSIDE" addr add "$WORLD/24" dev host
-    ip -n "$HOST" link set world up
-    ip -n "$OUTSIDE" link set host up
-}
-
 serve() {
     start daemon "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET" --config "$TMP/netchannel.toml"
     DAEMON=$LAST_STARTED
     until_true 10 "the tenant's socket" test -S "$TMP/tenants/web/nc.sock"
-}
-
-# expect WHAT WANTED GOT
-CHECKED=0
-expect() {
-    [ "$2" = "$3" ] || fail "$1: $3 and not $2"
-    CHECKED=$((CHECKED + 1))
 }
 
 # ---- an image ------------------------------------------------------------------------------------------------------
@@ -201,7 +180,8 @@ sandboxes() {
         setpriv --no-new-privs "--reuid=$OWNER" "--regid=$(id -g "$OWNER")" --clear-groups
 }
 
-make_namespaces
+add_namespaces "$OUTSIDE" "$HOST" || skip "no network namespace can be made"
+join_world "$HOST" "$OUTSIDE"
 mkdir "$TMP/bin" "$PLACE" "$TMP/www"
 chmod 755 "$TMP"
 chown "$OWNER_ID" "$PLACE"

@@ -5,43 +5,18 @@
 LIMIT=${LIMIT:-120}
 . "$(dirname "$0")/common.sh"
 . "$HERE/helpers/http.sh"
+. "$HERE/helpers/world.sh"
 [ "$(id -u)" = 0 ] || skip "namespaces are made by root only"
 [ "$NETCHANNEL_PROGRAM" != none ] || skip "there is nothing to compare with"
 need ip ss nsenter unshare curl nginx socat "$PYTHON"
 
 ID=ncs$$
 OUTSIDE=$ID-outside HOST=$ID-host WAN=$ID-wan EMPTY=$ID-empty
-WORLD=10.7.0.2 WAN_ADDRESS=10.7.0.1
-CHECKED=0
-
-remove_namespaces() {
-    local name
-    for name in "$OUTSIDE" "$HOST" "$WAN" "$EMPTY"; do ip netns del "$name" 2>/dev/null || true; done
-}
+WAN_ADDRESS=$HOST_ADDRESS
 trap 'remove_namespaces; finish' EXIT
-
-# The daemon's namespace has no way to the world. That of the stacks has.
-make_namespaces() {
-    local name
-    for name in "$OUTSIDE" "$HOST" "$WAN" "$EMPTY"; do
-        ip netns add "$name" || skip "no network namespace can be made"
-        ip -n "$name" link set lo up
-    done
-    ip -n "$WAN" link add world type veth peer name host netns "$OUTSIDE"
-    ip -n "$WAN" addr add "$WAN_ADDRESS/24" dev world
-    ip -n "$OUTSIDE" addr add "$WORLD/24" dev host
-    ip -n "$WAN" link set world up
-    ip -n "$OUTSIDE" link set host up
-}
 
 ON_HOST=(nsenter --net="/run/netns/$HOST")
 OUT=(nsenter --net="/run/netns/$OUTSIDE")
-
-# expect WHAT WANTED GOT
-expect() {
-    [ "$2" = "$3" ] || fail "$1: $3 and not $2"
-    CHECKED=$((CHECKED + 1))
-}
 
 # configure STACK-OF-WEB LINES...: both tenants and their stacks, and more of the tenant web.
 configure() {
@@ -56,10 +31,6 @@ configure() {
         printf '[[tenants]]\nname = "web"\nstack = "%s"\naddresses = ["10.88.0.2"]\n' "$stack"
         printf '%s\n' 'reach = ["10.7.0.0/24"]' 'publish = ["8080:80"]' "$@"
     } >"$TMP/netchannel.toml"
-}
-
-reload() {
-    "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" config reload --socket "$SOCKET" >"$TMP/reload.log" || fail "reload: $(cat "$TMP/reload.log")"
 }
 
 WEB=("$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run web -- nsenter --net="/run/netns/$EMPTY")
@@ -172,7 +143,9 @@ end_of() {
     LAST=$(tail -n 1 "$TMP/$1.log")
 }
 
-make_namespaces
+# The daemon's namespace has no way to the world. That of the stacks has.
+add_namespaces "$OUTSIDE" "$HOST" "$WAN" "$EMPTY" || skip "no network namespace can be made"
+join_world "$WAN" "$OUTSIDE"
 configure one
 start daemon "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET" --config "$TMP/netchannel.toml"
 DAEMON=$LAST_STARTED

@@ -34,18 +34,13 @@ enter_static() {
     esac
 }
 
-# try NAME COMMAND...: its exit code, and nothing else of it.
-try() {
+# told NAME COMMAND...: its exit code and what it says.
+told() {
     local name=$1 code=0
     shift
     limited 40 "$@" >"$TMP/client.log" 2>"$TMP/client.err.log" || code=$?
     observe "$name: exit $code"
-}
-
-# told NAME COMMAND...: its exit code and what it says.
-told() {
-    try "$@"
-    observe "$1: $(tr '\n' '|' <"$TMP/client.log")"
+    observe "$name: $(tr '\n' '|' <"$TMP/client.log")"
 }
 
 one_host() {
@@ -71,41 +66,7 @@ web() {
 
 # ---- a tenant ------------------------------------------------------------------------------------------------------
 
-ID=ncs$$
-OUTSIDE=$ID-outside HOST=$ID-host INSIDE=$ID-inside EMPTY=$ID-empty
-OWN=10.88.0.2 WORLD=10.7.0.2 HOST_ADDRESS=10.7.0.1
-ON_HOST=(nsenter --net="/run/netns/$HOST")
-OUT=(nsenter --net="/run/netns/$OUTSIDE")
-TENANT_SOCKET=$TMP/tenants/web/nc.sock
-
-remove_namespaces() {
-    local name
-    for name in "$OUTSIDE" "$HOST" "$INSIDE" "$EMPTY"; do ip netns del "$name" 2>/dev/null || true; done
-}
-
-# The world and the host are neighbours; the namespace of the kernel's mode lies behind the host.
-make_namespaces() {
-    local name
-    for name in "$OUTSIDE" "$HOST" "$INSIDE" "$EMPTY"; do
-        ip netns add "$name" 2>/dev/null || return 1
-        ip -n "$name" link set lo up
-    done
-    ip -n "$HOST" link add world type veth peer name host netns "$OUTSIDE"
-    ip -n "$HOST" link add tenant type veth peer name host netns "$INSIDE"
-    ip -n "$HOST" addr add "$HOST_ADDRESS/24" dev world
-    ip -n "$HOST" addr add 10.88.0.1/24 dev tenant
-    ip -n "$OUTSIDE" addr add "$WORLD/24" dev host
-    ip -n "$INSIDE" addr add "$OWN/24" dev host
-    ip -n "$HOST" link set world up
-    ip -n "$HOST" link set tenant up
-    ip -n "$OUTSIDE" link set host up
-    ip -n "$INSIDE" link set host up
-    ip -n "$OUTSIDE" route add 10.88.0.0/24 via "$HOST_ADDRESS"
-    ip -n "$INSIDE" route add default via 10.88.0.1
-    "${ON_HOST[@]}" sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
-}
-
-enter_tenant() {
+tenant() {
     MODE=$1
     case $MODE in
         kernel)
@@ -245,7 +206,10 @@ compare() {
         echo "== $where ($mode)"
         case $where in
             one_host) enter_static "$mode" ;;
-            tenant) enter_tenant "$mode" ;;
+            tenant)
+                enter "$mode"
+                CLIENT=("${IN[@]}")
+                ;;
         esac
         : >"$TMP/observed.$mode"
         "$where"
@@ -268,7 +232,8 @@ fi
 compare one_host plain server
 killed
 if [ "$(id -u)" = 0 ] && command -v ip nsenter >/dev/null; then
-    trap 'remove_namespaces; finish' EXIT
+    # Only now: its daemon is the tenant's.
+    . "$HERE/helpers/tenant.sh"
     if make_namespaces; then compare tenant tenant; else left_out "a tenant: no network namespace can be made"; fi
 else
     left_out "a tenant: namespaces are made by root only"

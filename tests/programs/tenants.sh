@@ -173,16 +173,6 @@ s.settimeout(5)
 print(errno.errorcode.get(s.connect_ex((sys.argv[1], int(sys.argv[2]))), 'connected'))" "$1" "$2"
 }
 
-# expect WHAT WANTED GOT
-expect() {
-    [ "$2" = "$3" ] || fail "$1: $3 and not $2"
-    CHECKED=$((CHECKED + 1))
-}
-
-reload() {
-    "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" config reload --socket "$SOCKET" >"$TMP/reload.log" || fail "reload: $(cat "$TMP/reload.log")"
-}
-
 # address NAME: the addresses that a program finds, or the error.
 address() {
     "${BY[@]}" "$PYTHON" -c "
@@ -286,23 +276,7 @@ scenario() {
     is_reached
 }
 
-make_namespaces
+make_namespaces || skip "no network namespace can be made"
 make_data "$TMP/large" 30000003 large
 make_data "$TMP/small" 1000 small
-rm -f "$TMP"/observed.*
-modes="kernel tenant"
-[ "$NETCHANNEL_PROGRAM" != none ] || modes=kernel
-for mode in $modes; do
-    echo "== scenario ($mode)"
-    enter "$mode"
-    : >"$TMP/observed.$mode"
-    scenario
-    [ "$mode" = kernel ] || boundaries
-    stop_all
-    DAEMON=
-    MODE=
-done
-if [ "$modes" != kernel ]; then
-    diff -u --label kernel --label tenant "$TMP/observed.kernel" "$TMP/observed.tenant" || fail "a tenant saw something else than over kernel TCP"
-fi
-echo "result: $(wc -w <<<"$modes") modes, $(wc -l <"$TMP/observed.kernel") observations each"
+compare_with_kernel boundaries

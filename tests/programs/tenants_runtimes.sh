@@ -195,7 +195,7 @@ scenario() {
     node_
 }
 
-make_namespaces
+make_namespaces || skip "no network namespace can be made"
 for name in "$INSIDE" "$EMPTY"; do
     nsenter --net="/run/netns/$name" sh -c 'echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start'
 done
@@ -214,18 +214,4 @@ if [ -x "$POSTGRES/postgres" ]; then
     "${NOBODY[@]}" "$POSTGRES/initdb" -D "$TMP/postgres/fresh" -U tester -A trust --no-sync >"$TMP/initdb.log" 2>&1 || fail "initdb: $(tail -n 3 "$TMP/initdb.log")"
     echo 'host all all 10.0.0.0/8 trust' >>"$TMP/postgres/fresh/pg_hba.conf"
 fi
-modes="kernel tenant"
-[ "$NETCHANNEL_PROGRAM" != none ] || modes=kernel
-for mode in $modes; do
-    echo "== scenario ($mode)"
-    enter "$mode"
-    : >"$TMP/observed.$mode"
-    scenario
-    stop_all
-    DAEMON=
-    MODE=
-done
-if [ "$modes" != kernel ]; then
-    diff -u --label kernel --label tenant "$TMP/observed.kernel" "$TMP/observed.tenant" || fail "a tenant saw something else than over kernel TCP"
-fi
-echo "result: $(wc -w <<<"$modes") modes, $(wc -l <"$TMP/observed.kernel") observations each"
+compare_with_kernel true

@@ -176,8 +176,7 @@ fn a_program_that_only_copies_is_copy() {
     // Other programs take the processor, and the buffer is given memory once: that is the machine's doing.
     let others = share(&report, &[Category::Memory, Category::Scheduling]);
     let copy = 100.0 * report.categories.share(Category::Copy) / (100.0 - others);
-    // Interrupts are among the rest: other tests run beside this one.
-    assert!(copy >= 90.0, "{copy}");
+    assert!(copy >= 95.0, "{copy}");
 }
 
 #[test]

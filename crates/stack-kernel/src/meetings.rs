@@ -235,8 +235,11 @@ impl KernelWorker {
         note(client, server, forth.bytes);
         note(server, client, back.bytes);
         if let Turn::Over(ending) = turn {
-            if ending.is_fault() {
+            if ending.is_fault()
+                && let Some(suppressed) = self.faults.count(Instant::now())
+            {
                 tracing::warn!(
+                    suppressed,
                     "a connection between tenants {} and {} was reset: a program wrote what it may not",
                     client.tenant.name,
                     server.tenant.name

@@ -92,8 +92,8 @@ impl Schedule {
         self.order.on_sent(grant, spent, 0);
     }
 
-    /// Its turn begins.
-    pub fn take(&mut self, _: &Grant) {
+    /// The turn of [`Self::next`] begins.
+    pub const fn take(&mut self) {
         self.waiting -= 1;
     }
 
@@ -146,7 +146,7 @@ mod tests {
         assert!(schedule.add(3, 0) && schedule.is_empty() && schedule.next().is_none());
         schedule.queue(3);
         let grant = schedule.next().unwrap();
-        schedule.take(&grant);
+        schedule.take();
         schedule.on_turn(&grant, 10);
         schedule.rest(&grant);
         assert!(schedule.is_empty() && schedule.next().is_none());

@@ -76,6 +76,13 @@ impl Served {
         self.is_over |= self.end.send(report).is_err();
     }
 
+    /// Tells CoreEngine where nothing is left of a tenant that has another stack.
+    pub fn tell_drained(&mut self) {
+        if self.drains && self.connections == 0 {
+            self.report(Report::Drained);
+        }
+    }
+
     /// Whether the tenant has as many connections as it may.
     pub fn is_full(&self) -> bool {
         let most = usize::try_from(self.tenant.connections).unwrap_or(usize::MAX);

@@ -194,9 +194,7 @@ impl KernelWorker {
             }
             if let Some(served) = self.tenants.get_mut(tenant) {
                 served.drains = true;
-                if served.connections == 0 {
-                    served.report(Report::Drained);
-                }
+                served.tell_drained();
             }
         }
     }

@@ -11,6 +11,7 @@ use netchannel_scheduler::Grant;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
 use netchannel_service::core_engine::{StackRequest, Ticket};
+use netchannel_service::faults::Faults;
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
 use netchannel_service::mailbox::Mailbox;
@@ -90,6 +91,8 @@ pub struct KernelWorker {
     pub(crate) table: Table,
     pub(crate) places: Places,
     schedule: Schedule,
+    /// How often what programs wrote was told of lately.
+    pub(crate) faults: Faults,
     ended: bool,
     epoch: Instant,
 }
@@ -127,6 +130,7 @@ impl KernelWorker {
             table: Table::default(),
             places: Places::default(),
             schedule: Schedule::new(),
+            faults: Faults::default(),
             ended: false,
             epoch: Instant::now(),
         })
@@ -279,15 +283,13 @@ impl KernelWorker {
     pub(crate) fn count_end(&mut self, tenant: TenantNumber) {
         if let Some(served) = self.tenants.get_mut(tenant) {
             served.count_connections(|count| count - 1);
-            if served.drains && served.connections == 0 {
-                served.report(Report::Drained);
-            }
+            served.tell_drained();
         }
     }
 
     fn turn(&mut self, grant: &Grant, now: u64) {
         let number = usize::try_from(grant.socket.0).unwrap_or(usize::MAX);
-        self.schedule.take(grant);
+        self.schedule.take();
         let Some(connection) = self.table.at_mut(number) else {
             return self.turn_meeting(number, now);
         };

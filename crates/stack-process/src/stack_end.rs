@@ -36,17 +36,12 @@ impl StackEnd {
         self.0.send(&text, with).map(drop)
     }
 
-    /// Sends what is kept.
+    /// Sends what is kept. Returns whether there is more.
     ///
     /// # Errors
     /// The session has ended.
-    pub fn flush(&mut self) -> Result<(), Errno> {
-        self.0.flush().map(drop)
-    }
-
-    /// Whether messages are kept until CoreEngine reads, after another attempt to send them.
-    pub fn send_would_block(&mut self) -> bool {
-        self.0.flush().unwrap_or(false)
+    pub fn flush(&mut self) -> Result<bool, Errno> {
+        self.0.flush()
     }
 
     /// The next message.

@@ -1,41 +1,21 @@
 # What both tests of a guest have: a world, a host with a tenant, and the host's end of the guest. Sourced behind common.sh.
 
+. "$HERE/helpers/world.sh"
+
 ID=ncg$$
 OUTSIDE=$ID-outside HOST=$ID-host INSIDE=$ID-inside
-OWN=10.88.0.2 WORLD=10.7.0.2 HOST_ADDRESS=10.7.0.1
 MEMORY=/dev/shm/$ID BELL=$TMP/bell
 ON_HOST=(nsenter --net="/run/netns/$HOST")
 OUT=(nsenter --net="/run/netns/$OUTSIDE")
 MODE=guest
-CHECKED=0
 
-remove_namespaces() {
-    ip netns del "$OUTSIDE" 2>/dev/null || true
-    ip netns del "$HOST" 2>/dev/null || true
-    ip netns del "$INSIDE" 2>/dev/null || true
-    rm -f "$MEMORY"
-}
-trap 'remove_namespaces; finish' EXIT
-
-# expect WHAT WANTED GOT
-expect() {
-    [ "$2" = "$3" ] || fail "$1: $3 and not $2"
-    CHECKED=$((CHECKED + 1))
-}
+trap 'remove_namespaces; rm -f "$MEMORY"; finish' EXIT
 
 # ---- the host ------------------------------------------------------------------------------------------------------
 
 make_host() {
-    local name
-    for name in "$OUTSIDE" "$HOST"; do
-        ip netns add "$name" || skip "no network namespace can be made"
-        ip -n "$name" link set lo up
-    done
-    ip -n "$HOST" link add world type veth peer name host netns "$OUTSIDE"
-    ip -n "$HOST" addr add "$HOST_ADDRESS/24" dev world
-    ip -n "$OUTSIDE" addr add "$WORLD/24" dev host
-    ip -n "$HOST" link set world up
-    ip -n "$OUTSIDE" link set host up
+    add_namespaces "$OUTSIDE" "$HOST" || skip "no network namespace can be made"
+    join_world "$HOST" "$OUTSIDE"
     cat >"$TMP/netchannel.toml" <<END
 [host]
 name = "host"

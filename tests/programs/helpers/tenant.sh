@@ -1,33 +1,22 @@
 # Sourced by tests of a tenant's programs, after common.sh: its namespaces, the daemon, and a way in.
 
+. "$HERE/helpers/world.sh"
+
 ID=nct$$
 OUTSIDE=$ID-outside HOST=$ID-host INSIDE=$ID-inside EMPTY=$ID-empty
-OWN=10.88.0.2 WORLD=10.7.0.2 HOST_ADDRESS=10.7.0.1
-
-remove_namespaces() {
-    local name
-    for name in "$OUTSIDE" "$HOST" "$INSIDE" "$EMPTY"; do ip netns del "$name" 2>/dev/null || true; done
-}
 trap 'remove_namespaces; finish' EXIT
 
 # The world and the host are neighbours; the namespace of the kernel's mode lies behind the host.
+# Fails where none can be made.
 make_namespaces() {
-    local name
-    for name in "$OUTSIDE" "$HOST" "$INSIDE" "$EMPTY"; do
-        ip netns add "$name" || skip "no network namespace can be made"
-        ip -n "$name" link set lo up
-    done
-    ip -n "$HOST" link add world type veth peer name host netns "$OUTSIDE"
+    add_namespaces "$OUTSIDE" "$HOST" "$INSIDE" "$EMPTY" || return 1
+    join_world "$HOST" "$OUTSIDE"
     ip -n "$HOST" link add tenant type veth peer name host netns "$INSIDE"
-    ip -n "$HOST" addr add "$HOST_ADDRESS/24" dev world
     ip -n "$HOST" addr add 10.88.0.1/24 dev tenant
-    ip -n "$OUTSIDE" addr add "$WORLD/24" dev host
     ip -n "$INSIDE" addr add "$OWN/24" dev host
     # Whether a host has IPv6 is a question of its addresses: a tenant has the address that it is given, and none of the link.
     ip -n "$INSIDE" link set host addrgenmode none
-    ip -n "$HOST" link set world up
     ip -n "$HOST" link set tenant up
-    ip -n "$OUTSIDE" link set host up
     ip -n "$INSIDE" link set host up
     ip -n "$OUTSIDE" route add 10.88.0.0/24 via "$HOST_ADDRESS"
     ip -n "$INSIDE" route add default via 10.88.0.1
@@ -89,3 +78,23 @@ try() {
     observe "$name: exit $code"
 }
 
+# compare_with_kernel COMMAND...: the scenario over kernel TCP and as a tenant, of which the command is run besides.
+compare_with_kernel() {
+    local modes="kernel tenant" mode
+    [ "$NETCHANNEL_PROGRAM" != none ] || modes=kernel
+    rm -f "$TMP"/observed.*
+    for mode in $modes; do
+        echo "== scenario ($mode)"
+        enter "$mode"
+        : >"$TMP/observed.$mode"
+        scenario
+        [ "$mode" = kernel ] || "$@"
+        stop_all
+        DAEMON=
+        MODE=
+    done
+    if [ "$modes" != kernel ]; then
+        diff -u --label kernel --label tenant "$TMP/observed.kernel" "$TMP/observed.tenant" || fail "a tenant saw something else than over kernel TCP"
+    fi
+    echo "result: $(wc -w <<<"$modes") modes, $(wc -l <"$TMP/observed.kernel") observations each"
+}
