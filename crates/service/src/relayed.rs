@@ -119,7 +119,7 @@ impl Relayed {
     /// Refuses one that waits.
     pub fn refuse(self, why: Refused) {
         let errno = match why {
-            Refused::NoListener => Errno::CONNREFUSED,
+            Refused::NoListener | Refused::WrongAddress => Errno::CONNREFUSED,
             Refused::BacklogFull => Errno::TIMEDOUT,
             Refused::Shortage(errno) => errno,
         };

@@ -42,6 +42,8 @@ pub struct Destination {
 pub enum Refused {
     /// No listener is there.
     NoListener,
+    /// The listener is at another address than the connection's destination.
+    WrongAddress,
     /// The backlog was full for too long.
     BacklogFull,
     /// The daemon is out of a resource.
@@ -101,11 +103,6 @@ pub trait Router {
 
     /// No new connection comes over this link. The link ends with its last connection.
     fn retire(&mut self, key: Key);
-
-    /// Whether a link can be used for a connection.
-    fn may_take(&self, end: &LinkEnd) -> bool {
-        end.is_alive()
-    }
 
     /// A lane towards a listener is about to be used. False where it can not be watched.
     fn watch(&mut self, _: Ticket, _: Key, _: &mut Lane) -> bool {
@@ -179,12 +176,11 @@ pub trait Router {
         } else if targets.is_full(listener, Instant::now(), waits) {
             Route::Full
         } else {
-            let usable = |key| self.cells().link(key).filter(|end| self.may_take(end));
-            Route::Chosen(targets.choose(listener, usable))
+            Route::Chosen(self.choose(&mut targets, listener))
         };
         *self.targets() = targets;
         match way {
-            Route::WrongAddress => return self.refuse(ticket, Refused::NoListener),
+            Route::WrongAddress => return self.refuse(ticket, Refused::WrongAddress),
             Route::Full => return self.fail(ticket, Errno::AGAIN),
             Route::Chosen(Choice::Link(key, claimed)) => return self.connect(ticket, key, claimed),
             Route::Chosen(Choice::Offer(key)) => return self.offer(ticket, key),
@@ -197,6 +193,19 @@ pub trait Router {
             Route::Chosen(Choice::Wait) => {}
         }
         self.targets().wait(listener, ticket);
+    }
+
+    /// The way to a listener. A program whose end is not handled yet gets no connection: one that comes after the end of
+    /// a member of a group belongs to those that are left.
+    fn choose(&self, targets: &mut Targets, listener: u32) -> Choice {
+        let alive = |key| self.cells().link(key).filter(|end| end.is_alive());
+        loop {
+            match targets.choose(listener, alive) {
+                // A link that has ended is not alive from then on, and not chosen again.
+                Choice::Link(key, _) if !alive(key).is_some_and(|end| end.check()) => {}
+                choice => return choice,
+            }
+        }
     }
 
     /// CoreEngine has answered with a link.
@@ -247,7 +256,7 @@ pub trait Router {
     ) {
         if answer == Err(WRONG_ADDRESS) {
             if let Some(asker) = waiting.next() {
-                self.refuse(asker, Refused::NoListener);
+                self.refuse(asker, Refused::WrongAddress);
             }
             answer = Ok(());
         }

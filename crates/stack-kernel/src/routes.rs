@@ -21,6 +21,14 @@ impl KernelWorker {
         }
         self.queue(ticket.number);
     }
+
+    /// Another listener of the tenant to which a waiting connection may go as well: the one that was chosen is gone, and the stack was
+    /// not told yet when the client came.
+    fn other_listener(&self, ticket: Ticket) -> Option<u32> {
+        let wanted = self.destination(ticket)?;
+        let served = self.tenants.get(self.current)?;
+        served.listener_beside(wanted.listener, &wanted.server, &wanted.client)
+    }
 }
 
 impl Router for KernelWorker {
@@ -134,6 +142,12 @@ impl Router for KernelWorker {
     }
 
     fn refuse(&mut self, ticket: Ticket, why: Refused) {
+        if why == Refused::NoListener
+            && let Some(other) = self.other_listener(ticket)
+        {
+            self.redirect(ticket, other);
+            return self.route(ticket);
+        }
         if self.table.meeting(ticket).is_some() {
             return self.end_meeting(ticket.number, |state| state.refuse(why));
         }

@@ -112,6 +112,12 @@ impl Served {
         found.map(|(number, _)| number)
     }
 
+    /// The listener to which it leads where `gone` is there no more.
+    pub fn listener_beside(&self, gone: u32, server: &Address, client: &Address) -> Option<u32> {
+        let left = self.listeners.iter().filter(|(number, _)| **number != gone);
+        doors::listener(left, server, client).map(|(number, _)| number)
+    }
+
     /// Bytes that it has sent to the network.
     pub fn sent_to_network(&self) -> u64 {
         let sent = self.counters.now().bytes_out;

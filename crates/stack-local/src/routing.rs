@@ -5,7 +5,6 @@ use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
 use netchannel_service::core_engine::{StackRequest, Ticket};
 use netchannel_service::lane::Lane;
-use netchannel_service::link::LinkEnd;
 use netchannel_service::routing::{Destination, Refused, Router};
 use netchannel_service::targets::Targets;
 use std::sync::Arc;
@@ -94,10 +93,6 @@ impl Router for Local {
         }
         self.cells.unwatch_channel(key);
         self.remove_link_if_unused(key);
-    }
-
-    fn may_take(&self, end: &LinkEnd) -> bool {
-        end.check()
     }
 
     fn watch(&mut self, ticket: Ticket, key: Key, lane: &mut Lane) -> bool {

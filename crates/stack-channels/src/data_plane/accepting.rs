@@ -95,7 +95,7 @@ impl Router for ChannelWorker {
 
     fn refuse(&mut self, ticket: Ticket, why: Refused) {
         let refusal = match why {
-            Refused::NoListener => Refusal::NoListener,
+            Refused::NoListener | Refused::WrongAddress => Refusal::NoListener,
             Refused::BacklogFull => Refusal::BacklogFull,
             // The connection goes over kernel TCP: a descriptor may never become free.
             Refused::Shortage(errno) => {

@@ -20,6 +20,7 @@ cases! {
         corner_04_threads_accept_from_one_listener,
         corner_04_reuseport_group_of_two_processes,
         corner_04_reuseport_member_leaves,
+        corner_04_reuseport_members_leave_in_turn,
         corner_04_reuseport_same_client_same_member,
         corner_04_reuseport_each_member_of_many,
     ];
@@ -302,6 +303,23 @@ fn corner_04_reuseport_member_leaves(family: Family) {
         sys::connect(tcp(family), address),
         Err(Errno(libc::ECONNREFUSED))
     );
+}
+
+/// A member that has ended gets no connection that comes after its end, however soon.
+fn corner_04_reuseport_members_leave_in_turn(family: Family) {
+    let holder = reuseport_listener(family, 0);
+    let address = sys::getsockname(holder).unwrap();
+    let ready = Baton::new();
+    let stays = reuseport_worker(family, address.port(), ready);
+    ready.take();
+    for _ in 0..30 {
+        let leaves = reuseport_worker(family, address.port(), ready);
+        ready.take();
+        assert_eq!(total(&ask(address, 8)), 8);
+        leaves.kill();
+        assert_eq!(ask(address, 8), [(stays.process, 8)]);
+    }
+    stays.kill();
 }
 
 /// The parent was interrupted in accept or poll and no longer sleeps. Connections after its fork go to its child, which
