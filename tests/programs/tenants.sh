@@ -162,6 +162,41 @@ CONFIGURATION
     observe "nobody listens inside: $(sed "s/$AT/ADDRESS/; s/${AT%:*} port ${AT#*:}/ADDRESS/; s/after [0-9]* ms/after a while/" "$TMP/client.log")"
 }
 
+# ---- the connection as TCP has it ----------------------------------------------------------------------------------
+
+# lose_world COMMAND...: a program that says `ready`, for which the world answers nothing from then on.
+lose_world() {
+    local name=$1 own=$HOST_ADDRESS program
+    shift
+    [ "$MODE" = tenant ] || own=$OWN
+    mkfifo "$TMP/$name.go"
+    start "$name" sh -c 'exec "$@" <"$0"' "$TMP/$name.go" "$@"
+    program=$LAST_STARTED
+    exec 8>"$TMP/$name.go"
+    if [ "$name" = listening ]; then
+        until_true 10 "a listener" grep -q listens "$TMP/$name.log"
+        start caller "${OUT[@]}" sh -c "sleep 60 | socat - TCP:$AT,retry=50,interval=0.1"
+    fi
+    until_true 10 "a connection ($name)" grep -q ready "$TMP/$name.log"
+    ip -n "$OUTSIDE" route add blackhole "$own/32"
+    echo >&8
+    exec 8>&-
+    wait_end "$program" 30 || true
+    ip -n "$OUTSIDE" route del blackhole "$own/32"
+    observe "$(grep -E ': ' "$TMP/$name.log")"
+    rm "$TMP/$name.go"
+}
+
+is_told() {
+    local options=("${IN[@]}" "$PYTHON" -u "$HERE/helpers/socket_options.py")
+    try "information" "${options[@]}" information "$WORLD" 8000 'GET /small HTTP/1.0\r\n\r\n'
+    observe "information: $(cat "$TMP/client.log")"
+    start silent "${OUT[@]}" socat TCP-LISTEN:7003,bind="$WORLD",fork,reuseaddr EXEC:'sleep 60'
+    until_true 10 "a silent server" listens "$OUTSIDE" 7003
+    lose_world silence "${options[@]}" silence "$WORLD" 7003
+    lose_world listening "${options[@]}" listening 80
+}
+
 # ---- what only a tenant has ----------------------------------------------------------------------------------------
 
 # errno ADDRESS PORT: the error of a connect.
@@ -273,6 +308,7 @@ except OSError as error:
 scenario() {
     reaches
     resolves
+    is_told
     is_reached
 }
 

@@ -19,11 +19,13 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod answer;
 pub mod class;
 pub mod copying;
 pub mod directory;
 pub mod handle;
 pub mod link;
+pub mod liveness;
 pub mod message;
 pub mod nqe;
 pub mod program;
@@ -31,7 +33,7 @@ pub mod reason;
 pub mod supervision;
 
 /// Version of all layouts and of the attach protocol. Both ends must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Hash over the sizes and offsets that two processes must agree on, compared at attach.
 ///
@@ -53,6 +55,11 @@ pub const LAYOUT_HASH: u64 = {
         core::mem::offset_of!(link::Side, row) as u64,
         core::mem::offset_of!(link::Side, wanted_ring) as u64,
         core::mem::offset_of!(link::Side, held) as u64,
+        core::mem::offset_of!(link::Side, liveness) as u64,
+        core::mem::offset_of!(link::Side, asked) as u64,
+        core::mem::offset_of!(link::Side, congestion) as u64,
+        core::mem::size_of::<answer::Answer>() as u64,
+        answer::OFFSET as u64,
         core::mem::size_of::<link::Cell>() as u64,
         core::mem::size_of::<link::Header>() as u64,
         core::mem::size_of::<program::SocketEntry>() as u64,

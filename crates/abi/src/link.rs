@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  0        header                       (i)
+//!  2048     answer       of a stack      (d)
 //!  4096     job queue     client->server (c) tail, entries; (s) head
 //!  ....     cells of the client          who of its event loops sleeps, and what is ready
 //!  ....     cells of the server
@@ -135,7 +136,15 @@ pub struct Side {
     /// (o) Lower half of the sequence of the first of the urgent bytes that follow one another up to the last one, each
     /// sent by itself: for the daemon, which passes them on. Stored before the `urgent` of the last one.
     pub row: AtomicU32,
-    _row_gap: [u32; 10],
+    /// (o) When its program counts the connection as lost, a [`crate::liveness::Liveness`] word. Set as `hints`.
+    pub liveness: AtomicU64,
+    /// (o) Changed when the peer shall look at `liveness` and `congestion` again, or is asked about its own socket: see
+    /// [`crate::answer`]. 0 where nothing was said yet.
+    pub asked: AtomicU32,
+    _asked_gap: u32,
+    /// (o) The name of the congestion control that its program has chosen, 0 for none. Stored before `asked`.
+    pub congestion: [AtomicU64; 2],
+    _congestion_gap: [u32; 2],
 }
 
 /// Bits of [`Side::flags`].
@@ -165,6 +174,8 @@ pub mod side_flags {
     /// A process is to be signalled for urgent bytes: they bring an urgent token, for which the kernel raises the
     /// signal.
     pub const URGENT_SIGNALS: u32 = 2048;
+    /// The side has a socket of its own, and answers what is asked of it: see [`crate::answer`].
+    pub const ANSWERS: u32 = 4096;
     /// It neither sends nor reads any more: bytes sent to it meet a reset.
     pub const BOTH_SHUT: u32 = FIN | SHUT_READ;
 }

@@ -114,9 +114,13 @@ fn structures() -> Vec<Structure> {
                 hints,
                 passed,
                 wanted_ring,
-                row
+                row,
+                liveness,
+                asked,
+                congestion
             }
         ),
+        structure!(netchannel_abi::answer, Answer { question, words }),
         structure!(
             link,
             Meta {

@@ -14,8 +14,10 @@ use super::reader::Reader;
 use super::spans::Spans;
 use super::writer::Writer;
 use crate::class;
+use netchannel_abi::answer;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Cell as Map, Role, Side, Slot, side_flags, waiter as bits};
+use netchannel_abi::liveness::Liveness;
 use netchannel_ring::urgent::PublishedMarks;
 use netchannel_ring::waiter::Wake;
 use netchannel_ring::{cell, waiter};
@@ -147,6 +149,44 @@ impl Lane {
                 0
             }
         })
+    }
+
+    /// The number of the program's last question; another one says that it has set something, too. 0 for none.
+    #[must_use]
+    #[inline]
+    pub fn asked(&self) -> u32 {
+        self.sides().map_or(0, |(_, peer)| {
+            // As with the hints. The second acquire pairs with the release of the number: what was set is seen.
+            if peer.generation.load(Ordering::Acquire) == self.handle.generation {
+                peer.asked.load(Ordering::Acquire)
+            } else {
+                0
+            }
+        })
+    }
+
+    /// What the program has set of the stack's socket: when it counts the connection as lost, and the name of a
+    /// congestion control, filled up with zeroes.
+    #[must_use]
+    pub fn wanted_of_socket(&self) -> (Liveness, [u8; answer::NAME]) {
+        let Some((_, peer)) = self.sides() else {
+            return Default::default();
+        };
+        let mut name = [0; answer::NAME];
+        let (eights, _) = name.as_chunks_mut::<8>();
+        for (eight, word) in eights.iter_mut().zip(&peer.congestion) {
+            *eight = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        let liveness = Liveness::from_word(peer.liveness.load(Ordering::Relaxed));
+        (liveness, name)
+    }
+
+    /// Answers the program's question of a number. Only the thread that has the link's lanes does it.
+    pub fn answer(&self, number: u32, bytes: &[u8; answer::BYTES]) {
+        if let Some(place) = self.link.answer() {
+            let question = answer::question(self.handle.index, number);
+            place.write(question, bytes);
+        }
     }
 
     /// Whether the program has ended without closing the connection. Its bytes can still be read.

@@ -4,6 +4,7 @@
 
 use super::anchor::{Anchor, Count};
 use netchannel_abi::LAYOUT_HASH;
+use netchannel_abi::answer::{self, Answer};
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{CELLS, Cell, Geometry, Header, Layout, MAGIC, Role, Side, Slot};
 use netchannel_ring::arena::Arena;
@@ -246,6 +247,12 @@ impl LinkEnd {
         self.region.at(self.layout.slot(index))
     }
 
+    /// Where a stack answers the program's questions.
+    #[inline]
+    pub(super) fn answer(&self) -> Option<&Answer> {
+        self.region.at(answer::OFFSET)
+    }
+
     /// This end's words of a slot, and the program's.
     #[inline]
     pub(super) const fn sides<'a>(&self, slot: &'a Slot) -> (&'a Side, &'a Side) {
@@ -306,6 +313,11 @@ pub(super) fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.passed.store(0, Ordering::Relaxed);
     side.row.store(0, Ordering::Relaxed);
     side.wanted_ring.store(0, Ordering::Relaxed);
+    side.liveness.store(0, Ordering::Relaxed);
+    side.asked.store(0, Ordering::Relaxed);
+    for word in &side.congestion {
+        word.store(0, Ordering::Relaxed);
+    }
     side.waiter.store(0, Ordering::Relaxed);
     side.error.store(0, Ordering::Relaxed);
     side.flags.store(0, Ordering::Relaxed);

@@ -41,6 +41,22 @@ pub fn set_defer_accept(socket: impl AsFd, seconds: u32) {
     );
 }
 
+/// `TCP_INFO`: as many bytes of it as the kernel knows, which are returned. 0 for what is none of TCP.
+pub fn tcp_info(socket: impl AsFd, into: &mut [u8]) -> usize {
+    let mut length = libc::socklen_t::try_from(into.len()).unwrap_or(0);
+    // SAFETY: the kernel writes at most `length` bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            raw(&socket.as_fd()),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            into.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 { 0 } else { length as usize }
+}
+
 fn set(socket: &BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
     let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
     // SAFETY: the value is a live int of the length given.

@@ -1,7 +1,7 @@
 //! The types that may be accessed in memory that another process writes.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
-use netchannel_abi::{directory, link, program};
+use netchannel_abi::{answer, directory, link, program};
 
 /// Types that stay valid whatever bytes another process writes into them at any time.
 ///
@@ -24,6 +24,7 @@ shared!(
     AtomicU32,
     AtomicU64,
     [AtomicU64; 4],
+    answer::Answer,
     link::Header,
     link::QueueIndices,
     link::Cell,

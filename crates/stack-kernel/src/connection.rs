@@ -1,5 +1,6 @@
 //! A connection: a lane, a socket of the kernel's, and the bytes between them.
 
+use crate::asked::Asked;
 use crate::caps::{Cap, Caps};
 use crate::served::TenantNumber;
 use crate::urgent::Urgent;
@@ -59,6 +60,8 @@ pub struct Connection {
     deaf: bool,
     /// Urgent bytes from the network.
     pub urgent: Urgent,
+    /// What the program has asked of the socket.
+    asked: Asked,
 }
 
 /// What is known of a socket. Events are told once each, so that it is kept until a call says otherwise.
@@ -111,6 +114,8 @@ pub struct Shared<'a> {
     pub counters: &'a Counters,
     /// Nanoseconds of the worker's clock.
     pub now: u64,
+    /// Whether the tenant's programs choose their congestion control.
+    pub may_choose: bool,
 }
 
 impl Connection {
@@ -128,6 +133,7 @@ impl Connection {
             received_end: false,
             deaf: false,
             urgent: Urgent::default(),
+            asked: Asked::default(),
         }
     }
 
@@ -136,6 +142,7 @@ impl Connection {
         // Before the bytes: a program that has said FIN, or is gone, writes no more.
         let flags = lane.peer_flags();
         let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
+        self.asked.follow(lane, &self.socket, shared.may_choose);
         let holds = lane.hold_time_left().is_some();
         if holds && !std::mem::replace(&mut self.readiness.packets_known, true) {
             lane.set_packet_size(packet_payload(&self.socket));

@@ -13,6 +13,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod asked;
 mod bottleneck;
 mod caps;
 mod connection;

@@ -2,6 +2,7 @@
 
 use crate::connection::{self, State};
 use crate::worker::KernelWorker;
+use netchannel_abi::link::side_flags;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
 use netchannel_service::core_engine::{StackRequest, Ticket};
@@ -100,6 +101,7 @@ impl Router for KernelWorker {
         if self.table.meeting(ticket).is_some() {
             self.establish_meeting(ticket, lane);
         } else {
+            lane.set_flags(side_flags::ANSWERS);
             self.give(ticket, |_| State::Open(lane));
         }
         Some(ticket)
@@ -120,6 +122,7 @@ impl Router for KernelWorker {
             return None;
         }
         let (lane, _) = self.take_back(ticket)?;
+        lane.set_flags(side_flags::ANSWERS);
         self.give(ticket, |_| State::Open(lane));
         None
     }

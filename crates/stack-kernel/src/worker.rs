@@ -306,6 +306,7 @@ impl KernelWorker {
                     caps: &mut served.caps,
                     counters: &served.counters,
                     now,
+                    may_choose: served.tenant.congestion_control.is_none(),
                 };
                 let turn = connection.pump(&mut lane, &mut shared);
                 served.wants_more |= connection.readiness.blocked || turn == Turn::More;
@@ -357,7 +358,9 @@ impl KernelWorker {
         }
         match connection::is_connected(&connection.socket) {
             Ok(true) => {
-                lane.set_flags(side_flags::ESTABLISHED | side_flags::ACCEPTED);
+                lane.set_flags(
+                    side_flags::ESTABLISHED | side_flags::ACCEPTED | side_flags::ANSWERS,
+                );
                 connection.state = State::Open(lane);
                 self.queue(number);
             }

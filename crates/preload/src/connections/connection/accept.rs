@@ -96,6 +96,7 @@ pub fn accept(
     let (own, _) = link.sides(shared);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     own.hints.store(hints, Ordering::Relaxed);
+    let has_liveness = options::publish_at_start(&socket, own);
     let initial_flags = crate::sockets::lane::flags_at_start(&socket);
     own.flags
         .fetch_or(side_flags::ACCEPTED | initial_flags, Ordering::AcqRel);
@@ -105,6 +106,9 @@ pub fn accept(
     if !publish(fd, socket) {
         sys::close(fd);
         return Err(libc::EMFILE);
+    }
+    if has_liveness {
+        options::announce_at_start(&socket, fd);
     }
     rings::note_virtual();
     Ok((fd, peer))

@@ -13,6 +13,7 @@ mod queued;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
+use netchannel_abi::answer::{self, Answer};
 use netchannel_abi::directory;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{CELLS, Cell, Geometry, Header, Layout, Role, Side, Slot};
@@ -309,6 +310,11 @@ impl LinkEnd {
         self.region.at(self.layout.slot(index))
     }
 
+    /// Where a stack answers.
+    pub fn answer(&self) -> Option<&Answer> {
+        self.region.at(answer::OFFSET)
+    }
+
     /// This end's words of a slot, and the other's.
     #[inline]
     pub fn sides<'a>(&self, slot: &'a Slot) -> (&'a Side, &'a Side) {
@@ -384,6 +390,11 @@ pub fn reset_side(side: &Side, generation: u32, ring: Geometry) {
     side.passed.store(0, Ordering::Relaxed);
     side.row.store(0, Ordering::Relaxed);
     side.wanted_ring.store(0, Ordering::Relaxed);
+    side.liveness.store(0, Ordering::Relaxed);
+    side.asked.store(0, Ordering::Relaxed);
+    for word in &side.congestion {
+        word.store(0, Ordering::Relaxed);
+    }
     side.waiter.store(0, Ordering::Relaxed);
     side.error.store(0, Ordering::Relaxed);
     side.flags.store(0, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use libc::{c_int, c_void, socklen_t};
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::link::{Role, side_flags};
 
+use super::carried::Answered;
 use super::{get_raw, with_scratch};
 use crate::descriptors::table::Kind;
 use crate::descriptors::{names, user};
@@ -83,9 +84,22 @@ pub unsafe fn get(
         })?;
         got?
     };
-    if is_connected(socket) && level == libc::IPPROTO_TCP && name == libc::TCP_INFO && size > 0 {
-        describe_connection(&mut buffer);
-        buffer[0] = state(socket, fd);
+    if is_connected(socket) && level == libc::IPPROTO_TCP && size > 0 {
+        match name {
+            libc::TCP_INFO => {
+                match Answered::ask(socket, fd) {
+                    Some(answered) => copy(&mut buffer, answered.information()),
+                    None => describe_connection(&mut buffer),
+                }
+                buffer[0] = state(socket, fd);
+            }
+            libc::TCP_CONGESTION => {
+                if let Some(answered) = Answered::ask(socket, fd) {
+                    copy(&mut buffer, answered.congestion_control());
+                }
+            }
+            _ => {}
+        }
     }
     // SAFETY: the caller's buffer has room for `size` bytes.
     unsafe {
@@ -96,6 +110,10 @@ pub unsafe fn get(
         }
         user::write(length, socklen_t::try_from(size).unwrap_or(0))
     }
+}
+
+fn copy(buffer: &mut [u8; 512], bytes: &[u8]) {
+    buffer[..bytes.len()].copy_from_slice(bytes);
 }
 
 fn is_connected(socket: &Socket) -> bool {
@@ -188,7 +206,10 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
         (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) if accepted && six => Some(HOP_LIMIT),
         (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF) if accepted && six => Some(LOOPBACK),
         (libc::SOL_SOCKET, libc::SO_ERROR) => Some(take_error(socket, fd)),
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Some(MAXIMUM_SEGMENT),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
+            let answered = Answered::ask(socket, fd);
+            Some(answered.map_or(MAXIMUM_SEGMENT, |one| one.segment()))
+        }
         // Bytes are delivered by the processor that asks for them.
         (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => Some(sys::processor()),
         (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM)
@@ -197,6 +218,9 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
             Some(libc::AF_INET6)
         }
         (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU) => {
+            if let Some(answered) = Answered::ask(socket, fd) {
+                return Some(answered.path());
+            }
             let ask = |towards| sys::option(towards, level, name).ok();
             let peer = socket.entry.peer.load();
             let known = peer != Address::default();

@@ -1,6 +1,7 @@
 //! Socket options: recorded, answered as TCP answers them, and set again when the socket becomes a kernel socket.
 
 mod answers;
+mod carried;
 mod entry_options;
 mod inherited;
 
@@ -24,6 +25,7 @@ use crate::sockets::{ancillary, class};
 
 use answers::{CLOSED, ESTABLISHED, state};
 pub use answers::{get, take_error};
+pub use carried::{announce_at_start, publish_at_start};
 pub use inherited::{InheritedOptions, note_bound, record_received};
 
 /// Turns a fresh socket into the kernel's, for this reason. Registered by the module that makes connections.
@@ -218,6 +220,8 @@ pub unsafe fn set(
         set_flag(socket, bit, as_int(&record) != 0);
         if name == libc::SO_OOBINLINE {
             publish_inline(socket, fd);
+        } else if carried::is_carried(level, name) {
+            carried::publish(socket, fd);
         } else if matches!(name, libc::TCP_CORK | libc::TCP_NODELAY) && level == libc::IPPROTO_TCP {
             note_cork(socket, fd, name, as_int(&record) != 0);
         }
@@ -233,7 +237,11 @@ pub unsafe fn set(
         return Ok(());
     }
     apply(socket, fd, &record);
-    remember(socket, record).ok_or(libc::EAGAIN)
+    remember(socket, record).ok_or(libc::EAGAIN)?;
+    if carried::is_carried(level, name) {
+        carried::publish(socket, fd);
+    }
+    Ok(())
 }
 
 /// Reads an option of the program, of at most 16 bytes.
