@@ -92,10 +92,9 @@ fn store(socket: &Socket, own: &Side) -> bool {
 pub(super) fn publish(socket: &Socket, fd: c_int) {
     if socket.word.kind() == Kind::Virtual
         && let Some(lane) = Lane::of(*socket, fd)
+        && store(socket, lane.own())
     {
-        if store(socket, lane.own()) {
-            announce(&lane);
-        }
+        announce(&lane);
     }
 }
 
@@ -176,5 +175,5 @@ impl Answered {
 /// The numbers of two processes that ask about one connection differ, but for a chance that is not worth a word.
 fn next_number() -> u32 {
     let count = QUESTIONS.fetch_add(1, Ordering::Relaxed);
-    (sys::thread() << 8 ^ count) % (1 << 31) | 1
+    ((sys::thread() << 8) ^ count) & (u32::MAX >> 1) | 1
 }
