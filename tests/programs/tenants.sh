@@ -85,6 +85,7 @@ Promise.all(names.map(look)).then(all => console.log(JSON.stringify(all)));
 require('http').get('$world/small', r => r.resume().on('end', () => console.log(r.statusCode)));"
         observe "$what: node: $(sort "$TMP/client.log")"
     fi
+    own_resolvers "$what"
     local database name
     for database in hosts ahosts ahostsv6; do
         for name in alias six.world.test missing broken "$WORLD"; do
@@ -92,6 +93,32 @@ require('http').get('$world/small', r => r.resume().on('end', () => console.log(
             observe "$what: getent $database $name: $(cat "$TMP/client.log")"
         done
     done
+}
+
+# own_resolvers WHAT: programs that ask name servers over UDP by themselves, at the server of resolv.conf.
+own_resolvers() {
+    local what=$1 server
+    server=$(awk '$1 == "nameserver" { print $2 }' "$TMP/resolv.conf")
+    try "$what: UDP" "${BY[@]}" "$PYTHON" "$HERE/helpers/udp_names.py" "$server" 53
+    observe "$what: UDP: $(sed "s/'$server'/SERVER/g" "$TMP/client.log")"
+    if command -v node >/dev/null; then
+        try "$what: c-ares" "${BY[@]}" node -e "
+const {resolve4, resolve6, resolveTxt, reverse} = require('dns').promises;
+const shown = answer => answer.catch(error => error.code);
+const names = ['four', 'both', 'alias', 'many', 'missing', 'broken', 'empty'].map(name => name + '.world.test');
+Promise.all([...names.map(name => shown(resolve4(name))), shown(resolve6(names[1])), shown(resolveTxt('text.world.test')),
+    shown(reverse('$WORLD')), ...Array.from({length: 50}, () => shown(resolve4(names[0])))])
+    .then(all => console.log(JSON.stringify(all.map(one => one.length > 9 && Array.isArray(one) ? one.length : one))));"
+        observe "$what: c-ares: $(cat "$TMP/client.log")"
+    fi
+    if command -v dig >/dev/null; then
+        for name in four alias missing many; do
+            try "$what: dig $name" "${BY[@]}" dig +noall +comments +answer +nocookie +timeout=5 "$name.world.test"
+            observe "$what: dig $name: $(sed 's/id: [0-9]*//' "$TMP/client.log")"
+        done
+    else
+        left_out "dig"
+    fi
 }
 
 resolves() {
@@ -109,6 +136,17 @@ resolves() {
     fi
     make_names "$WORLD"
     names "a server of its own"
+    # Where the image is the host's, resolv.conf names a server of the host's loopback.
+    if [ "$MODE" = tenant ]; then
+        configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]" "resolver = \"$WORLD\""
+        reload
+        make_names 127.0.0.53
+    fi
+    own_resolvers "a server of loopback"
+    if [ "$MODE" = tenant ]; then
+        configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]"
+        reload
+    fi
 }
 
 # ---- the world reaches the tenant ----------------------------------------------------------------------------------
@@ -218,6 +256,20 @@ except socket.gaierror as error:
     print(error.errno)" "$1"
 }
 
+# udp_errno ADDRESS PORT: the error of a datagram, or the code of the answer to a question.
+udp_errno() {
+    "${IN[@]}" "$PYTHON" -c "
+import errno, socket, sys
+s = socket.socket(socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(5)
+question = bytes([9, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 97, 0, 0, 1, 0, 1])
+try:
+    s.sendto(question, (sys.argv[1], int(sys.argv[2])))
+    print('code', s.recv(512)[3] & 15)
+except OSError as error:
+    print(errno.errorcode.get(error.errno, 'silence'))" "$1" "$2"
+}
+
 knows() {
     [ "$(address four.world.test)" = "$1" ]
 }
@@ -267,6 +319,8 @@ boundaries() {
     expect "a family that it has not" ENETUNREACH "$(errno 2001:db8::1 80)"
     expect "its own address" ECONNREFUSED "$(errno "$OWN" 81)"
     expect "names of which nobody knows" ECONNREFUSED "$(errno "$OWN" 53)"
+    expect "a datagram to a name server" "code 5" "$(udp_errno 192.0.2.53 53)"
+    expect "a datagram elsewhere" ENETUNREACH "$(udp_errno "$WORLD" 123)"
     expect "what is named" connected "$(errno "$WORLD" 8000)"
     local before after bytes=4000000 took
     configure 'reach = ["10.7.0.0/24:8001"]' 'rate-in = "4MB/s burst=64KiB"'
@@ -295,6 +349,24 @@ try:
 except OSError as error:
     print(errno.errorcode[error.errno])"
     local reader=$LAST_STARTED
+    # A socket that asks name servers outlives the daemon.
+    start asker "${IN[@]}" "$PYTHON" -c "
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(2)
+s.connect(('192.0.2.53', 53))
+question = bytes([9, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 97, 0, 0, 1, 0, 1])
+state = 'new'
+while state != 'again':
+    try:
+        s.send(question)
+        state = 'again' if s.recv(512) and state == 'lost' else 'answered'
+    except OSError:
+        state = 'lost'
+    print(state, flush=True)
+    time.sleep(0.1)"
+    local asker=$LAST_STARTED
+    until_true 10 "an answer" grep -q answered "$TMP/asker.log"
     until_true 10 "a connection" grep -q connected "$TMP/reader.log"
     kill -KILL "$DAEMON"
     wait "$DAEMON" 2>/dev/null || true
@@ -302,6 +374,8 @@ except OSError as error:
     expect "a daemon that is killed" ECONNRESET "$(tail -n 1 "$TMP/reader.log")"
     start_daemon
     expect "a daemon that came again" connected "$(errno "$WORLD" 8000)"
+    wait_end "$asker" 10 || true
+    expect "answers of a daemon that came again" again "$(tail -n 1 "$TMP/asker.log")"
     echo "result: $CHECKED boundaries held"
 }
 

@@ -138,6 +138,13 @@ java_() {
     fi
     try "Java, client" "${IN[@]}" java -Xshare:auto -cp "$TMP/classes" Web client "http://$WORLD:8000"
     observe "Java, client: $(cat "$TMP/client.log")"
+    # Its own resolver asks over UDP, and over TCP what does not fit.
+    local server=$WORLD
+    [ "$MODE" = kernel ] || server=192.0.2.53
+    start names "${OUT[@]}" "$PYTHON" "$HERE/helpers/dns_server.py" "$WORLD" 53 "$WORLD"
+    until_true 10 "the world's names" listens "$OUTSIDE" 53
+    try "Java, names" "${IN[@]}" java -Xshare:auto -cp "$TMP/classes" Names "$server" four.world.test alias.world.test many.world.test missing.world.test
+    observe "Java, names: $(cat "$TMP/client.log")"
     start java "${IN[@]}" java -Xshare:auto -cp "$TMP/classes" Web server 80
     until_true 20 "Java inside" answers
     serves "Java, server"
@@ -207,7 +214,7 @@ make_repository
 make_index
 make_world
 chmod -R a+rX "$TMP"
-if command -v javac >/dev/null; then javac -d "$TMP/classes" "$HERE/helpers/Web.java"; fi
+if command -v javac >/dev/null; then javac -d "$TMP/classes" "$HERE/helpers/Web.java" "$HERE/helpers/Names.java"; fi
 if [ -x "$POSTGRES/postgres" ]; then
     mkdir "$TMP/postgres"
     chown nobody "$TMP/postgres"

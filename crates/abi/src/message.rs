@@ -13,6 +13,7 @@
 //! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to keep it for the own next image, 4 user of the client, for a link that the daemon does not know | | -> link, link channel, anchor |
 //! | Ports | 0 how many, or 0 and the socket that shows the port: then 1-3 to where it is to be connected, 5 process | 0 first port, 1 how many | -> a TCP socket that the program has bound to the port, if it asks for that one |
 //! | Deposit | 0 cookie of the anchor, 1 link, 2 slot, 3 role, 4 generation, 5 region that has the socket, 6 its entry there | | -> link |
+//! | Names | | | <- the program's end of a pair over which the stack of its tenant takes questions to name servers (below) |
 //! | Lookup | 0 cookie of the anchor, 1 not 0 when it is looked up again | 0-6 as deposited, 7 entries of the region, 8 slots, 9 arena bytes | <- link, program region |
 //!
 //! A deposit is for one process: it can be looked up as often as it was deposited. After an exec the new image sends
@@ -29,6 +30,9 @@
 //! The kernel names the sender with each message (`SCM_CREDENTIALS`); the socket on which it came does not count. A
 //! process that has changed its user attaches anew, with a region of its own, before it is given anything else.
 //!
+//! On a pair of `Names` each packet is a datagram, behind the three words of the server's address: to which it goes, or from which it
+//! comes ([`NAMES_PORT`], [`MOST_QUESTION`]).
+//!
 //! On a link channel the client sends `Anchors`: 0 count, 1-11 their slots (two 32-bit per word);
 //! descriptors: the server's ends. Any message of one byte is a doorbell.
 
@@ -38,6 +42,11 @@ pub const MESSAGE_BYTES: usize = 128;
 pub const MAGIC: u32 = u32::from_le_bytes(*b"NCA1");
 /// Most descriptors beside one message.
 pub const MOST_DESCRIPTORS: usize = 34;
+
+/// The port of name service, the only one to which datagrams go.
+pub const NAMES_PORT: u16 = 53;
+/// The longest question.
+pub const MOST_QUESTION: usize = 4096;
 
 /// The request or announcement of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +78,8 @@ pub enum Operation {
     Queue = 12,
     /// Fetch the memory of a link, of which a connection came through a queue.
     Join = 13,
+    /// Fetch a pair for questions to name servers.
+    Names = 14,
 }
 
 impl Operation {
@@ -89,6 +100,7 @@ impl Operation {
             11 => Self::Anchors,
             12 => Self::Queue,
             13 => Self::Join,
+            14 => Self::Names,
             _ => return None,
         })
     }
@@ -186,6 +198,6 @@ mod tests {
         assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
         assert_eq!(Message::from_bytes(&[0; 128]), None);
         assert_eq!(Message::from_bytes(&message.to_bytes()[..127]), None);
-        assert_eq!(Operation::from_word(14), None);
+        assert_eq!(Operation::from_word(15), None);
     }
 }

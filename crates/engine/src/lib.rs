@@ -24,6 +24,7 @@ mod link;
 mod listener;
 mod listeners;
 pub mod locals;
+mod name_service;
 mod namespace;
 mod netlink;
 mod port_owners;

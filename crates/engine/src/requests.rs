@@ -57,7 +57,11 @@ impl CoreEngine {
         let early = program.region.is_none() && !lets_go;
         if matches!(
             operation,
-            Operation::Attach | Operation::Adopt | Operation::Listen | Operation::Connect
+            Operation::Attach
+                | Operation::Adopt
+                | Operation::Listen
+                | Operation::Connect
+                | Operation::Names
         ) {
             self.in_flight.admit(sender.user())?;
         }
@@ -75,6 +79,7 @@ impl CoreEngine {
             Operation::Ports => self.reserve_ports(number, words, descriptors.first()),
             Operation::Deposit => self.deposit(number, words, descriptors),
             Operation::Lookup => self.look_up(number, words),
+            Operation::Names => self.serve_names(),
             Operation::Offer | Operation::Anchors => {
                 Err(Refusal::Fault("a message that belongs to another socket"))
             }

@@ -31,6 +31,8 @@ pub enum Command {
     AcceptMode(u32, AcceptMode),
     /// A listener is closed.
     ListenerClosed(u32),
+    /// A program asks name servers: the other end of its pair.
+    Names(OwnedFd),
     /// The daemon shuts down.
     Stop,
 }

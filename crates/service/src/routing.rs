@@ -125,6 +125,9 @@ pub trait Router {
         end.rouse(claimed);
     }
 
+    /// A program asks name servers over a pair, of which this is the other end.
+    fn on_names(&mut self, _end: OwnedFd) {}
+
     /// Handles a message of CoreEngine. False when the worker must end.
     fn on_command(&mut self, command: Command) -> bool {
         match command {
@@ -137,6 +140,7 @@ pub trait Router {
             Command::ListenerReplaced { from, to } => self.on_moved(from, to),
             Command::AcceptMode(listener, mode) => self.targets().set_mode(listener, mode),
             Command::ListenerClosed(listener) => self.on_listener_closed(listener),
+            Command::Names(end) => self.on_names(end),
             Command::Stop => return false,
         }
         true

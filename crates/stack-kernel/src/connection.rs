@@ -1,6 +1,6 @@
 //! A connection: a lane, a socket of the kernel's, and the bytes between them.
 
-use crate::asked::Asked;
+use crate::socket_options::SocketOptions;
 use crate::caps::{Cap, Caps};
 use crate::served::TenantNumber;
 use crate::urgent::Urgent;
@@ -61,7 +61,7 @@ pub struct Connection {
     /// Urgent bytes from the network.
     pub urgent: Urgent,
     /// What the program has asked of the socket.
-    asked: Asked,
+    options: SocketOptions,
 }
 
 /// What is known of a socket. Events are told once each, so that it is kept until a call says otherwise.
@@ -133,7 +133,7 @@ impl Connection {
             received_end: false,
             deaf: false,
             urgent: Urgent::default(),
-            asked: Asked::default(),
+            options: SocketOptions::default(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Connection {
         // Before the bytes: a program that has said FIN, or is gone, writes no more.
         let flags = lane.peer_flags();
         let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
-        self.asked.follow(lane, &self.socket, shared.may_choose);
+        self.options.follow(lane, &self.socket, shared.may_choose);
         let holds = lane.hold_time_left().is_some();
         if holds && !std::mem::replace(&mut self.readiness.packets_known, true) {
             lane.set_packet_size(packet_payload(&self.socket));

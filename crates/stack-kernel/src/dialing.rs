@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The port of DNS.
-const DNS: u16 = 53;
+pub(crate) const DNS: u16 = 53;
 
 impl KernelWorker {
     /// A program has made a connection over a link: the kernel makes it.
@@ -82,6 +82,10 @@ impl Served {
             None => return Err(Errno::NETUNREACH),
         }
         if !self.tenant.may_reach(to) {
+            // Whom a program asks over datagrams it may ask again, where an answer did not fit into one.
+            if to.port() == DNS && self.tenant.resolver.is_some() {
+                return self.served_by_operator(DNS);
+            }
             self.counters.add(Counter::Denied, 1);
             return Err(Errno::ACCESS);
         }

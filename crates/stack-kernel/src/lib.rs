@@ -13,7 +13,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod asked;
+mod askers;
 mod bottleneck;
 mod caps;
 mod connection;
@@ -22,6 +22,8 @@ mod doors;
 mod meeting;
 mod meetings;
 mod module;
+mod name_service;
+mod own_names;
 mod places;
 mod publishing;
 mod routes;
@@ -29,6 +31,7 @@ mod schedule;
 mod served;
 mod sessions;
 mod sharing;
+mod socket_options;
 mod table;
 mod urgent;
 mod worker;

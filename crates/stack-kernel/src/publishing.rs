@@ -3,8 +3,9 @@
 use crate::connection::{self, State};
 use crate::dialing;
 use crate::doors::{Change, Door};
+use crate::own_names::door_name;
 use crate::served::TenantNumber;
-use crate::worker::{KernelWorker, door_name};
+use crate::worker::KernelWorker;
 use netchannel_abi::address::Address;
 use netchannel_configuration::Publish;
 use netchannel_service::cells::Cells;

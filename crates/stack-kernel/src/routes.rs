@@ -9,6 +9,7 @@ use netchannel_service::core_engine::{StackRequest, Ticket};
 use netchannel_service::lane::Lane;
 use netchannel_service::routing::{Destination, Refused, Router};
 use netchannel_service::targets::Targets;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 impl KernelWorker {
@@ -55,6 +56,10 @@ impl Router for KernelWorker {
 
     fn request(&mut self, request: StackRequest) {
         self.send_request(self.current, request);
+    }
+
+    fn on_names(&mut self, end: OwnedFd) {
+        self.add_asker(end);
     }
 
     fn retry(&mut self) {

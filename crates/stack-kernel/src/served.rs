@@ -36,6 +36,8 @@ pub struct Served {
     pub(crate) doors: BTreeSet<u32>,
     pub(crate) doors_rest_until: Option<Instant>,
     pub(crate) connections: usize,
+    /// Descriptors for those that ask name servers.
+    pub(crate) of_askers: usize,
     pub(crate) drains: bool,
     pub(crate) share: Share,
     /// Bytes that it has sent to other tenants.
@@ -63,6 +65,7 @@ impl Served {
             doors: BTreeSet::new(),
             doors_rest_until: None,
             connections: 0,
+            of_askers: 0,
             drains: false,
             share: Share::default(),
             sent_to_tenants: 0,
@@ -99,7 +102,7 @@ impl Served {
 
     /// Tells how many descriptors are held for it.
     pub fn count_descriptors(&self) {
-        let held = self.count.held() + self.connections + self.doors.len();
+        let held = self.count.held() + self.connections + self.doors.len() + self.of_askers;
         self.counters.set(
             Counter::Descriptors,
             u64::try_from(held).unwrap_or(u64::MAX),

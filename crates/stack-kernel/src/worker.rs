@@ -1,7 +1,9 @@
 //! The thread of the module: one for all tenants of a stack.
 
+use crate::askers::Askers;
 use crate::connection::{self, Shared, State, Turn};
 use crate::doors::Door;
+use crate::own_names::{ASKER, CONNECTION, DOOR, KIND_SHIFT, MOST_NAMES, SESSION, name_of};
 use crate::places::Places;
 use crate::schedule::Schedule;
 use crate::served::{Served, TenantNumber, Tenants};
@@ -31,13 +33,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What an own descriptor of the worker is: the highest bits of its name.
-const KIND_SHIFT: u32 = 30;
-const SESSION: u32 = 1;
-const DOOR: u32 = 2;
-const CONNECTION: u32 = 3;
-/// Names of a kind; a connection can not have the last, which the set of descriptors keeps for itself.
-const MOST_NAMES: u32 = (1 << KIND_SHIFT) - 1;
 /// Bytes that a socket takes before they are sent, where tenants share a bottleneck: what it takes is what the network takes then.
 pub(crate) const UNSENT: u32 = 128 << 10;
 /// Turns of connections before the worker looks for news.
@@ -90,6 +85,8 @@ pub struct KernelWorker {
     pub(crate) next_door: u32,
     pub(crate) table: Table,
     pub(crate) places: Places,
+    /// Who asks name servers.
+    pub(crate) askers: Askers,
     schedule: Schedule,
     /// How often what programs wrote was told of lately.
     pub(crate) faults: Faults,
@@ -129,6 +126,7 @@ impl KernelWorker {
             next_door: 0,
             table: Table::default(),
             places: Places::default(),
+            askers: Askers::default(),
             schedule: Schedule::new(),
             faults: Faults::default(),
             ended: false,
@@ -415,21 +413,12 @@ impl KernelWorker {
             self.places.remove_link(key);
         }
         self.close_doors(tenant, |_| false);
+        self.askers.remove_all(tenant);
         self.retrying.remove(&tenant);
         self.leaving.remove(&tenant);
         self.schedule.remove_tenant(tenant);
         self.tenants.remove(tenant);
     }
-}
-
-/// The name of an own descriptor of that kind.
-pub const fn name_of(kind: u32, number: u32) -> u32 {
-    kind << KIND_SHIFT | number
-}
-
-/// The name of a door.
-pub const fn door_name(number: u32) -> u32 {
-    name_of(DOOR, number)
 }
 
 /// The congestion control of a new socket; empty where that can not be learned.
@@ -528,6 +517,7 @@ impl Worker for KernelWorker {
         match name >> KIND_SHIFT {
             SESSION => self.hear(name),
             DOOR => self.accept(number),
+            ASKER => self.on_datagrams(number),
             _ => self.on_socket(number, false),
         }
     }

@@ -110,6 +110,7 @@ pub(crate) enum InstructionText {
     Offered(usize, u64, Result<(), i32>),
     Mode(u32, ModeText),
     Closed(u32),
+    Names,
 }
 
 /// [`Report`] without its descriptors.
@@ -286,6 +287,10 @@ fn pack_command(command: Command, with: &mut Vec<OwnedFd>) -> Option<Instruction
         }
         Command::AcceptMode(listener, mode) => InstructionText::Mode(listener, mode.into()),
         Command::ListenerClosed(listener) => InstructionText::Closed(listener),
+        Command::Names(end) => {
+            with.push(end);
+            InstructionText::Names
+        }
         Command::Stop => return None,
     })
 }
@@ -313,6 +318,7 @@ fn unpack_command(
         }
         InstructionText::Mode(listener, mode) => Command::AcceptMode(listener, mode.into()),
         InstructionText::Closed(listener) => Command::ListenerClosed(listener),
+        InstructionText::Names => Command::Names(with.next()?),
         _ => return None,
     })
 }
@@ -431,7 +437,7 @@ mod tests {
             stamp: u64::MAX,
         };
         let tenant = Tenant::new("web", vec![[10, 88, 0, 2].into()]);
-        let make: [&dyn Fn() -> Instruction; 17] = [
+        let make: [&dyn Fn() -> Instruction; 18] = [
             &|| Instruction::Begin(limits, file()),
             &|| Instruction::Tenant(Box::new(tenant.clone())),
             &|| Instruction::Keep(vec![port, port]),
@@ -458,6 +464,7 @@ mod tests {
             &|| Instruction::Core(Command::Offered(ticket, Err(Errno::AGAIN))),
             &|| Instruction::Core(Command::AcceptMode(3, mode)),
             &|| Instruction::Core(Command::ListenerClosed(3)),
+            &|| Instruction::Core(Command::Names(file())),
         ];
         for make in make {
             let message = make();

@@ -91,6 +91,13 @@ impl StackHandle for Handle {
                     _ => {}
                 }
             }
+            // Without a session the program's end is closed.
+            Command::Names(_) => {
+                let mut takers = sessions.iter_mut();
+                if let Some(taker) = takers.find(|one| !one.drains && !one.is_over) {
+                    taker.send(Instruction::Core(command));
+                }
+            }
             Command::AcceptMode(listener, mode) => {
                 for session in &mut *sessions {
                     session.send(Instruction::Core(Command::AcceptMode(*listener, *mode)));

@@ -46,7 +46,7 @@ pub fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A tenant that reaches loopback.
-fn tenant(publish: Option<(SocketAddr, u16)>) -> Tenant {
+pub fn tenant(publish: Option<(SocketAddr, u16)>) -> Tenant {
     let publish = publish.map(|(host, port)| Publish { host, port });
     Tenant {
         reach: vec!["127.0.0.0/8".parse().unwrap()],
@@ -57,7 +57,7 @@ fn tenant(publish: Option<(SocketAddr, u16)>) -> Tenant {
 }
 
 /// A daemon with the module for such a tenant.
-fn served(tenant: Tenant, relay_local: bool) -> Served {
+pub fn served(tenant: Tenant, relay_local: bool) -> Served {
     Served::bound(move |socket| {
         let options = Options {
             socket,

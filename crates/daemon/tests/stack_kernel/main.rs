@@ -61,6 +61,8 @@ mod in_the_daemon {
     mod contract;
     #[path = "meeting.rs"]
     mod meeting;
+    #[path = "names.rs"]
+    mod names;
 }
 
 #[path = "."]
@@ -70,4 +72,6 @@ mod as_a_process {
     mod contract;
     #[path = "meeting.rs"]
     mod meeting;
+    #[path = "names.rs"]
+    mod names;
 }

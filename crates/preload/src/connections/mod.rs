@@ -1,6 +1,7 @@
 //! Connections from `connect` and `accept` to their end, and calls that move bytes over them.
 
 pub mod accepting;
+pub mod asking;
 pub mod connection;
 pub mod splicing;
 pub mod transfer;

@@ -4,7 +4,9 @@ use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
+use super::datagrams;
 use super::readiness::Timeout;
+use crate::connections::asking;
 use crate::connections::connection::deferred;
 use crate::connections::connection::lane;
 use crate::connections::transfer;
@@ -24,6 +26,20 @@ macro_rules! through {
         }
     };
 }
+
+/// What is no socket of the library: the kernel's, or one that asks name servers.
+macro_rules! kernel {
+    ($fd:expr, $kernel:expr, |$asker:ident| $asks:expr) => {
+        match asking::at($fd) {
+            None => $kernel,
+            Some($asker) => transfer::result($asks),
+        }
+    };
+}
+
+/// Where no address is asked for.
+const NO_PLACE: (*mut sockaddr, *mut socklen_t) = (core::ptr::null_mut(), core::ptr::null_mut());
+const NO_ADDRESS: (*const sockaddr, socklen_t) = (core::ptr::null(), 0);
 
 /// As `through`, for calls that receive: on a deferred connection they wait for the first bytes.
 macro_rules! receiving {
@@ -212,7 +228,8 @@ fn knows_no_signal() -> bool {
 
 hook! {
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
-        receiving!(fd, 0, real::read(fd, buffer, length), |lane| if length == 0 {
+        receiving!(fd, 0, kernel!(fd, real::read(fd, buffer, length),
+            |asker| datagrams::receive((fd, &asker), (buffer, length), 0, NO_PLACE)), |lane| if length == 0 {
             Ok(0)
         } else {
             user::read_write_buffer(buffer, length)
@@ -232,7 +249,8 @@ hook! {
         if !(0..=1024).contains(&count) {
             return real::readv(fd, vectors, count);
         }
-        receiving!(fd, 0, real::readv(fd, vectors, count), |lane| read_vectors(&mut lane, vectors, count, 0))
+        receiving!(fd, 0, kernel!(fd, real::readv(fd, vectors, count),
+            |asker| datagrams::read_vectors((fd, &asker), vectors, count)), |lane| read_vectors(&mut lane, vectors, count, 0))
     }
 
     fn preadv2(
@@ -253,7 +271,8 @@ hook! {
     }
 
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
-        through!(fd, real::write(fd, buffer, length),
+        through!(fd, kernel!(fd, real::write(fd, buffer, length),
+                |asker| datagrams::send((fd, &asker), (buffer, length), 0, NO_ADDRESS)),
             |lane| user::read_write_buffer(buffer, length)
                 .and_then(|buffer| transfer::send(&mut lane, &buffer, 0)))
     }
@@ -266,7 +285,8 @@ hook! {
         if !(0..=1024).contains(&count) {
             return real::writev(fd, vectors, count);
         }
-        through!(fd, real::writev(fd, vectors, count),
+        through!(fd, kernel!(fd, real::writev(fd, vectors, count),
+                |asker| datagrams::write_vectors((fd, &asker), vectors, count)),
             |lane| write_vectors(&mut lane, vectors, count, 0))
     }
 
@@ -288,7 +308,8 @@ hook! {
     }
 
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
-        receiving!(fd, flags, real::recv(fd, buffer, length, flags),
+        receiving!(fd, flags, kernel!(fd, real::recv(fd, buffer, length, flags),
+                |asker| datagrams::receive((fd, &asker), (buffer, length), flags, NO_PLACE)),
             |lane| user::buffer(buffer, length)
                 .and_then(|buffer| transfer::receive(&mut lane, &buffer, flags)))
     }
@@ -307,7 +328,9 @@ hook! {
         fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int,
         address: *mut sockaddr, address_length: *mut socklen_t,
     ) -> ssize_t {
-        receiving!(fd, flags, real::recvfrom(fd, buffer, length, flags, address, address_length), |lane| {
+        let place = (address, address_length);
+        receiving!(fd, flags, kernel!(fd, real::recvfrom(fd, buffer, length, flags, address, address_length),
+            |asker| datagrams::receive((fd, &asker), (buffer, length), flags, place)), |lane| {
             // TCP returns no address, and checks the room for one after receiving.
             let got = user::buffer(buffer, length)
                 .and_then(|buffer| transfer::receive(&mut lane, &buffer, flags));
@@ -337,13 +360,13 @@ hook! {
             }
         }
         match lane(fd) {
-            None => {
+            None => kernel!(fd, {
                 let got = real::recvmsg(fd, message, flags);
                 if got >= 0 {
                     rights::received(message, flags);
                 }
                 got
-            }
+            }, |asker| datagrams::receive_message((fd, &asker), message, flags)),
             Some(mut lane) => transfer::result(receive_message(&mut lane, message, flags)),
         }
     }
@@ -360,6 +383,9 @@ hook! {
             }
         }
         let Some(lane) = lane(fd) else {
+            if let Some(asker) = asking::at(fd) {
+                return datagrams::receive_messages((fd, asker), messages, count, flags);
+            }
             let got = real::recvmmsg(fd, messages, count, flags, timeout);
             for index in 0..usize::try_from(got).unwrap_or(0) {
                 rights::received(&raw mut (*messages.wrapping_add(index)).msg_hdr, flags);
@@ -425,7 +451,8 @@ hook! {
     }
 
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
-        through!(fd, real::send(fd, buffer, length, flags),
+        through!(fd, kernel!(fd, real::send(fd, buffer, length, flags),
+                |asker| datagrams::send((fd, &asker), (buffer, length), flags, NO_ADDRESS)),
             |lane| user::buffer(buffer, length)
                 .and_then(|buffer| transfer::send(&mut lane, &buffer, flags)))
     }
@@ -443,7 +470,15 @@ hook! {
         {
             return real::fail(error);
         }
-        through!(fd, real::sendto(fd, buffer, length, flags, address, address_length), |lane| {
+        let to = (address, address_length);
+        let asks = |asker| datagrams::send((fd, &asker), (buffer, length), flags, to);
+        through!(fd, kernel!(fd, {
+            let sent = real::sendto(fd, buffer, length, flags, address, address_length);
+            match asking::taker(fd, to, sent) {
+                None => sent,
+                Some(asker) => transfer::result(asks(asker)),
+            }
+        }, |asker| asks(asker)), |lane| {
             let named = |buffer| match address.is_null() {
                 true => Ok(buffer),
                 false => check_target(address, address_length, flags).map(|()| buffer),
@@ -456,7 +491,13 @@ hook! {
 
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         match lane(fd) {
-            None => rights::send(fd, message, flags),
+            None => kernel!(fd, {
+                let sent = rights::send(fd, message, flags);
+                match datagrams::taker_of_message(fd, message, sent) {
+                    None => sent,
+                    Some(asker) => transfer::result(datagrams::send_message((fd, &asker), message, flags)),
+                }
+            }, |asker| datagrams::send_message((fd, &asker), message, flags)),
             Some(mut lane) => transfer::result(send_message(&mut lane, message, flags)),
         }
     }
@@ -466,8 +507,15 @@ hook! {
             user::read(messages.wrapping_add(index))
                 .is_ok_and(|message| message.msg_hdr.msg_controllen > 0)
         };
-        if lane(fd).is_none() && !(0..count.min(MOST_MESSAGES) as usize).any(carries) {
-            return real::sendmmsg(fd, messages, count, flags);
+        if lane(fd).is_none() && asking::at(fd).is_none()
+            && !(0..count.min(MOST_MESSAGES) as usize).any(carries)
+        {
+            let sent = real::sendmmsg(fd, messages, count, flags);
+            let first = &raw const (*messages).msg_hdr;
+            let taken = count > 0 && datagrams::taker_of_message(fd, first, sent as isize).is_some();
+            if !taken {
+                return sent;
+            }
         }
         let mut done = 0;
         for index in 0..count.min(MOST_MESSAGES) as usize {

@@ -1,17 +1,19 @@
-//! Closing, duplicating and inspecting descriptors; limits; forking.
+//! Closing, duplicating and inspecting descriptors; forking.
 
 use libc::{c_int, c_uint, c_ulong};
 use netchannel_abi::link::waiter as bits;
 use netchannel_abi::reason::Reason;
 
+use super::datagrams;
+use crate::connections::asking;
 use crate::connections::connection::{self, deferred, flags, lane};
 use crate::descriptors::table::{self, Kind, Word};
-use crate::descriptors::{attach, copying, limits, reserved_number, user};
-use crate::ground::{addresses, gate, process, real, sys};
-use crate::processes::{filters, fork as forking, relocate};
+use crate::descriptors::{copying, limits, reserved_number, user};
+use crate::ground::{gate, real, sys};
+use crate::processes::{fork as forking, relocate};
 use crate::sockets::lane::Lane;
+use crate::sockets::signal_owner;
 use crate::sockets::socket::{self, status};
-use crate::sockets::{listener, signal_owner};
 use crate::waiting::epoll;
 use crate::waiting::poll as polling;
 
@@ -19,7 +21,10 @@ use crate::waiting::poll as polling;
 fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
     let word = table::get(fd);
     match word.kind() {
-        Kind::Foreign => None,
+        Kind::Foreign => {
+            asking::closed(fd);
+            None
+        }
         // The library's own: for the program it is not open.
         Kind::Internal => Some(Err(libc::EBADF)),
         Kind::Epoll => {
@@ -33,92 +38,14 @@ fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
     }
 }
 
-/// Whether a call that names a process means this one.
-fn is_own(process: libc::pid_t) -> bool {
-    process == 0 || u32::try_from(process) == Ok(process::number())
-}
-
-/// Reads or changes the limit of address space as if the library had mapped nothing. `None` where the kernel's limit
-/// counts, as in a child of `vfork`, since the noted limit is its parent's.
-unsafe fn space(
-    process: libc::pid_t,
-    resource: c_int,
-    new: *const libc::rlimit,
-    old: *mut libc::rlimit,
-) -> Option<c_int> {
-    if !addresses::is_address_space(resource)
-        || !is_own(process)
-        || new.is_null() && addresses::limit().is_none()
-        || attach::current().is_none()
-        || sys::process() != process::number()
-    {
-        return None;
-    }
-    let change = || {
-        let before = addresses::visible()?;
-        if !new.is_null() {
-            // SAFETY: the program's pointer, read as the kernel does.
-            addresses::set(&unsafe { user::read(new) }?)?;
-        }
-        if !old.is_null() {
-            // SAFETY: the program's pointer, written as the kernel does.
-            unsafe { user::write(old, before) }?;
-        }
-        Ok(())
-    };
-    Some(change().map_or_else(real::fail, |()| 0))
-}
-
-/// Called before the program changes a limit. If that leaves the library no numbers, its listeners retire to the
-/// kernel's queue, connections that have come are taken while there are numbers, and fresh sockets are turned into the
-/// kernel's, for which there may be none later.
-unsafe fn make_ready(process: libc::pid_t, resource: c_int, new: *const libc::rlimit) {
-    if !is_own(process) || new.is_null() {
-        return;
-    }
-    // SAFETY: the program's pointer, read as the kernel does.
-    let Ok(limit) = (unsafe { user::read(new) }) else {
-        return;
-    };
-    filters::before_limit(resource, &limit);
-    if limits::is_nofile(resource) && !limits::are_scarce() && limits::leaves_no_room(&limit) {
-        listener::retire_all();
-        socket::for_each(listener::before_scarcity);
-        connection::materialise_all();
-        epoll::prepare();
-    }
-}
-
-/// Runs `work`, which changes a limit unless `new` is null.
-unsafe fn changing(
-    process: libc::pid_t,
-    resource: c_int,
-    new: *const libc::rlimit,
-    old: *mut libc::rlimit,
-    work: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    if let Some(answer) = unsafe { space(process, resource, new, old) } {
-        return answer;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { make_ready(process, resource, new) };
-    limits::under_limit_lock(resource, || {
-        let result = work();
-        if !new.is_null() && limits::is_nofile(resource) {
-            limits::refresh();
-        }
-        result
-    })
-}
-
 /// Notes that `to` has become a duplicate of `from`.
 fn duplicated(from: c_int, to: c_int) {
     connection::forget_closed(to);
     let _inside = gate::enter();
     let word = table::get(from);
     match word.kind() {
-        Kind::Foreign | Kind::Internal => {}
+        Kind::Foreign => asking::duplicated(from, to),
+        Kind::Internal => {}
         Kind::Epoll => {
             table::set(to, word);
         }
@@ -246,7 +173,7 @@ unsafe fn control(
     let word = table::get(fd);
     if word == Word::FOREIGN {
         // SAFETY: the program's arguments.
-        return unsafe { call(fd, command, argument) };
+        return datagrams::after_control(fd, command, unsafe { call(fd, command, argument) });
     }
     if word.kind() == Kind::Internal {
         return real::fail(libc::EBADF);
@@ -497,7 +424,7 @@ hook! {
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
         let word = table::get(fd);
         if word == Word::FOREIGN {
-            return real::ioctl(fd, request, argument);
+            return datagrams::after_ioctl(fd, request, argument, real::ioctl(fd, request, argument));
         }
         if matches!(request, libc::FIOCLEX | libc::FIONCLEX) {
             note_close_on_exec(fd, request == libc::FIOCLEX);
@@ -564,36 +491,5 @@ hook! {
         let error = real::errno();
         forking::after_fork(made);
         if made < 0 { real::fail(error) } else { made }
-    }
-
-    fn getrlimit(resource: c_int, limit: *mut libc::rlimit) -> c_int {
-        if !limit.is_null() && let Some(answer) = space(0, resource, core::ptr::null(), limit) {
-            return answer;
-        }
-        limits::under_limit_lock(resource, || real::getrlimit(resource, limit))
-    }
-
-    fn getrlimit64(resource: c_int, limit: *mut libc::rlimit) -> c_int {
-        getrlimit(resource, limit)
-    }
-
-    fn setrlimit(resource: c_int, limit: *const libc::rlimit) -> c_int {
-        changing(0, resource, limit, core::ptr::null_mut(), || real::setrlimit(resource, limit))
-    }
-
-    fn setrlimit64(resource: c_int, limit: *const libc::rlimit) -> c_int {
-        setrlimit(resource, limit)
-    }
-
-    fn prlimit(
-        process: libc::pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit,
-    ) -> c_int {
-        changing(process, resource, new, old, || real::prlimit(process, resource, new, old))
-    }
-
-    fn prlimit64(
-        process: libc::pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit,
-    ) -> c_int {
-        prlimit(process, resource, new, old)
     }
 }

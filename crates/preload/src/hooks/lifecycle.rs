@@ -4,7 +4,9 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use netchannel_abi::address::Address;
 
+use super::datagrams;
 use crate::connections::accepting::Accepted;
+use crate::connections::asking;
 use crate::connections::connection::lane;
 use crate::connections::connection::{self, Connected, deferred};
 use crate::descriptors::names;
@@ -62,6 +64,9 @@ hook! {
         if let Some(lane) = lane(fd) {
             return done(connection::bind(&lane, address, length));
         }
+        if asking::at(fd).is_some() {
+            return real::fail(libc::EINVAL);
+        }
         let socket = match connection::before_kernel_use(fd) {
             Ok(socket) => socket,
             Err(error) => return real::fail(error),
@@ -107,14 +112,14 @@ hook! {
     }
 
     fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-        let Some(socket) = socket::of(fd) else { return real::connect(fd, address, length) };
+        let Some(socket) = socket::of(fd) else { return asking::connect(fd, address, length) };
         if let Err(error) = names::check(address, length) {
             return real::fail(error);
         }
         if (length as usize) < size_of::<libc::sa_family_t>() {
             return real::fail(libc::EINVAL);
         }
-        let target = names::read(address, length);
+        let target = names::read(address, length).map(asking::over_tcp);
         if target.is_none() && names::is_unspecified(address, length) {
             return match socket.word.kind() {
                 Kind::Fresh => 0,
@@ -223,7 +228,10 @@ hook! {
         match lane(fd) {
             None => match shown_name(fd) {
                 Some(own) => done(names::write(&own, address, length)),
-                None => real::getsockname(fd, address, length),
+                None => match asking::at(fd) {
+                    Some(asker) => done(names::write(&asker.own_name(), address, length)),
+                    None => real::getsockname(fd, address, length),
+                },
             },
             Some(lane) => done(names::write(&lane.socket.entry.local.load(), address, length)),
         }
@@ -236,7 +244,11 @@ hook! {
         match lane(fd) {
             None => match handed_over(fd) {
                 Some(socket) => done(names::write(&socket.entry.peer.load(), address, length)),
-                None => real::getpeername(fd, address, length),
+                None => match asking::at(fd).map(|asker| asker.peer()) {
+                    Some(Some(peer)) => done(names::write(&peer, address, length)),
+                    Some(None) => real::fail(libc::ENOTCONN),
+                    None => real::getpeername(fd, address, length),
+                },
             },
             Some(lane) => {
                 // Only this finds a peer that has ended silently.
@@ -253,6 +265,10 @@ hook! {
         fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t,
     ) -> c_int {
         let Some(socket) = socket::of(fd) else {
+            // What only a UDP socket has means nothing to who asks name servers.
+            if level != libc::SOL_SOCKET && asking::at(fd).is_some() {
+                return 0;
+            }
             return real::setsockopt(fd, level, name, value, length);
         };
         match socket.word.kind() {
@@ -302,7 +318,10 @@ hook! {
             {
                 done(options::get(&socket, fd, level, name, value, length))
             }
-            _ => real::getsockopt(fd, level, name, value, length),
+            _ => match asking::at(fd).and_then(|asker| asker.option(level, name)) {
+                Some(answer) => done(datagrams::give_option(answer, value, length)),
+                None => real::getsockopt(fd, level, name, value, length),
+            },
         }
     }
 

@@ -35,9 +35,11 @@ macro_rules! hook {
 
 mod borrowing;
 mod data;
+mod datagrams;
 mod descriptors;
 mod ending;
 mod lifecycle;
+mod limits;
 mod numbers;
 mod privileges;
 mod processes;

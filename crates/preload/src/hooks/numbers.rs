@@ -9,7 +9,8 @@ use libc::{c_int, c_long, c_uint, c_ulong, c_void, sigset_t, socklen_t};
 
 use super::readiness::Timeout;
 use super::{
-    data, descriptors, ending, lifecycle, privileges, processes, readiness, selecting, splicing,
+    data, descriptors, ending, lifecycle, limits, privileges, processes, readiness, selecting,
+    splicing,
 };
 use crate::descriptors::table::{self, Word};
 use crate::descriptors::user;
@@ -165,11 +166,11 @@ unsafe fn call_on_any(number: c_long, a: Arguments) -> Option<c_long> {
                 data::recvmmsg(fd, at.cast(), count, int(a[3]), pointer(a[4])).into()
             }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_getrlimit => descriptors::getrlimit(fd, at.cast()).into(),
+            libc::SYS_getrlimit => limits::getrlimit(fd, at.cast()).into(),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_setrlimit => descriptors::setrlimit(fd, at.cast()).into(),
+            libc::SYS_setrlimit => limits::setrlimit(fd, at.cast()).into(),
             libc::SYS_prlimit64 => {
-                descriptors::prlimit(fd, int(a[1]), pointer(a[2]), pointer(a[3])).into()
+                limits::prlimit(fd, int(a[1]), pointer(a[2]), pointer(a[3])).into()
             }
             libc::SYS_close_range => {
                 descriptors::close_range(a[0] as c_uint, a[1] as c_uint, int(a[2])).into()

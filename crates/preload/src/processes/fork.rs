@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use netchannel_abi::message::Operation;
 
 use crate::HEAP;
-use crate::connections::{accepting, connection};
+use crate::connections::{accepting, asking, connection};
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{
     attach, copying, credentials, faults, former_ports, limits, names, ports, reserved_number,
@@ -211,6 +211,7 @@ unsafe extern "C" fn in_child() {
     attach::adopt_in_child(CHILD_CONTROL.swap(-1, Ordering::AcqRel));
     ports::reset();
     connection::reset_in_child();
+    asking::reset_in_child();
     // They were dropped before the fork; another thread may have made some since.
     socket::for_each(Socket::drop_spare);
     socket::reset_in_child();

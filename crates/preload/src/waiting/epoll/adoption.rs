@@ -66,6 +66,14 @@ pub fn take_over(fd: i32, socket: &Socket, watched: &[WatchedMember]) {
     }
 }
 
+/// Another file has a number that sets watch: adds it to them, as the program added the former one.
+pub fn watch_instead(fd: i32, watched: &[WatchedMember]) {
+    for (set, event) in watched {
+        let outer = set.fd.load(Ordering::Relaxed);
+        let _ = sys::epoll_control(outer, libc::EPOLL_CTL_ADD, fd, event.events, event.u64);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::parse_member_of;

@@ -49,7 +49,7 @@ use crate::ground::lock::{Guard, Lock};
 use crate::ground::{gate, process, sys};
 use crate::sockets::link::LinkEnd;
 
-pub use adoption::{take_over, watching};
+pub use adoption::{take_over, watch_instead, watching};
 use item::Item;
 pub use item::readiness;
 pub use leaving::{RemovedMember, add_again, make_boards_private, remove_from_sets};

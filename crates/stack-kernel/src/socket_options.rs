@@ -14,13 +14,13 @@ const PERMITTED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// What was done by now.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct SocketOptions {
     number: u32,
     liveness: Liveness,
     congestion: [u8; NAME],
 }
 
-impl Asked {
+impl SocketOptions {
     /// Does what the program has asked for since. A congestion control it chooses only where its operator has not.
     #[inline]
     pub fn follow(&mut self, lane: &Lane, socket: &OwnedFd, may_choose: bool) {
