@@ -307,8 +307,51 @@ servers_of_names() {
     reload
 }
 
+# served WAY PORT: whether a server that waits in that way is found.
+served() {
+    [ "$("${OUT[@]}" curl --silent --http0.9 --max-time 1 "http://$HOST_ADDRESS:$2/")" = "$1" ]
+}
+
+# Servers that wait when the daemon ends, and say nothing: they are found when it is back.
+waiting_servers() {
+    local way port=0 ports='' servers=() before after pid
+    for way in accept poll select epoll edge forked; do
+        port=$((port + 1))
+        ports+="\"$HOST_ADDRESS:$((9000 + port)):$((7100 + port))\", "
+        start "waiting-$way" "${IN[@]}" "$PYTHON" "$HERE/helpers/waiting_server.py" "$way" $((7100 + port))
+        servers+=("$way:$((9000 + port))")
+    done
+    configure 'reach = ["10.7.0.0/24"]' "publish = [$ports]"
+    reload
+    for way in "${servers[@]}"; do until_true 10 "a server that waits ($way)" served "${way%:*}" "${way#*:}"; done
+    kill -KILL "$DAEMON"
+    wait "$DAEMON" 2>/dev/null || true
+    sleep 0.3
+    before=$(sleeps)
+    sleep 1.5
+    expect "wake-ups while there is no daemon" "$before" "$(sleeps)"
+    start_daemon
+    before=$(date +%s%N)
+    for way in "${servers[@]}"; do until_true 10 "a server that waited ($way)" served "${way%:*}" "${way#*:}"; done
+    after=$(date +%s%N)
+    echo "servers that waited are back within $(((after - before) / 1000000)) ms"
+    [ $(((after - before) / 1000000)) -lt 3000 ] || fail "servers that waited were back after $(((after - before) / 1000000)) ms only"
+    CHECKED=$((CHECKED + 1))
+}
+
+# sleeps: how often the servers that wait went to sleep.
+sleeps() {
+    local log
+    for log in "$TMP"/waiting-*.log; do
+        awk '/^voluntary_ctxt_switches/ { print $2 }' "/proc/$(head -n 1 "$log")/status"
+    done | xargs
+}
+
 boundaries() {
     CHECKED=0
+    waiting_servers
+    configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]"
+    reload
     servers_of_names
     start secret "${ON_HOST[@]}" socat TCP-LISTEN:7000,bind=127.0.0.1,fork,reuseaddr SYSTEM:'echo secret'
     until_true 10 "the host's service" listens "$HOST" 7000

@@ -1,8 +1,8 @@
 //! A connection: a lane, a socket of the kernel's, and the bytes between them.
 
-use crate::socket_options::SocketOptions;
 use crate::caps::{Cap, Caps};
 use crate::served::TenantNumber;
+use crate::socket_options::SocketOptions;
 use crate::urgent::Urgent;
 use netchannel_abi::link::side_flags;
 use netchannel_service::cells::Key;

@@ -12,6 +12,7 @@ use netchannel_abi::{LAYOUT_HASH, VERSION, directory, program};
 use netchannel_shm::{Access, Outside, Region, ShmError};
 use netchannel_trust::{Distrust, Ownership, peer, place};
 
+pub mod arrival;
 mod changes;
 mod without_daemon;
 pub use changes::{AttachmentObserver, OBSERVER, daemon_is_gone, is_daemon_gone, note_new_daemon};
@@ -595,4 +596,5 @@ pub fn relocate(from: i32, to: i32) {
     for word in [&CONTROL, &PARENT_CONTROL, &MEMORY] {
         let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
+    arrival::relocate(from, to);
 }

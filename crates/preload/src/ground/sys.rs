@@ -6,6 +6,7 @@ pub mod file;
 mod limits;
 pub mod local;
 mod select;
+pub mod watching;
 
 use core::ffi::CStr;
 

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
 
+use super::daemon_renewal;
 use super::resetting::reset;
 use super::wake_ups;
 use super::{Listener, Pending};
@@ -403,6 +404,7 @@ pub fn numbers() -> Vec<u32> {
 
 /// In a forked child: the listeners are kept, the links are the parent's.
 pub fn reset_in_child() {
+    daemon_renewal::reset_in_child();
     REGISTRY.reset();
     MAKING.reset();
     let Some(mut registry) = REGISTRY.lock() else {

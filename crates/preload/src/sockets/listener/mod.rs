@@ -1,6 +1,7 @@
 //! Listeners: the kernel's TCP listener, and beside it the virtual connections that come over links or in offers of the
 //! daemon.
 
+mod awaiting;
 pub mod daemon_renewal;
 mod hand_over;
 mod links;
@@ -160,6 +161,8 @@ pub struct Listener {
     starved: AtomicBool,
     /// This process closes it, others hold it: offers are for them.
     is_leaving: AtomicBool,
+    /// The channel is none, but tells when a daemon comes.
+    awaits_daemon: AtomicBool,
     /// No more offers are wanted: the listener is withdrawn from the daemon after the last one.
     is_retiring: AtomicBool,
     pending: PendingQueue,
@@ -209,6 +212,7 @@ impl Listener {
             taking: Lock::new(()),
             starved: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
+            awaits_daemon: AtomicBool::new(false),
             is_retiring: AtomicBool::new(false),
             pending: PendingQueue::new(),
             eras: OptionSnapshots::new(),
@@ -459,6 +463,10 @@ impl Listener {
         };
         // Acquire: pairs with the release in `leave`, whose thread leaves all links that it sees.
         if self.is_leaving.load(Ordering::Acquire) {
+            return false;
+        }
+        if self.awaits_daemon.load(Ordering::Relaxed) {
+            self.look_for_daemon();
             return false;
         }
         let mut any = false;

@@ -3,19 +3,22 @@
 use core::sync::atomic::Ordering;
 
 use super::{Listener, leaked};
-use crate::descriptors::attach::daemon_is_gone;
 use crate::descriptors::limits;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::sys;
 use crate::sockets::socket;
 
 impl Listener {
-    /// The other end of the accept channel is closed: the channel must be closed, as it stays readable forever.
-    pub(super) fn lose_channel(&self) {
-        self.end_channel();
-        // The daemon itself closes that of a listener that is being closed, or retires.
-        if self.open.load(Ordering::Acquire) && !self.is_retiring.load(Ordering::Relaxed) {
-            daemon_is_gone();
+    /// Gives it another channel, which all loops watch.
+    pub(super) fn set_channel(&self, descriptor: i32) {
+        let Some(mut channel) = self.channel.lock() else {
+            return sys::close(descriptor);
+        };
+        *channel = leaked(descriptor);
+        let number = channel.number();
+        drop(channel);
+        if let Some(watchers) = self.watchers.lock() {
+            watchers.iter().for_each(|set| set.add_channel(number, 0));
         }
     }
 
@@ -40,7 +43,8 @@ impl Listener {
             return false;
         };
         let former = self.number();
-        if number == former && self.channel() >= 0 {
+        let awaited = self.awaits_daemon.swap(false, Ordering::Relaxed);
+        if number == former && self.channel() >= 0 && !awaited {
             // Only the daemon knew it, and this process may belong to another user.
             sys::close(offers);
             self.announce_queue();
@@ -51,15 +55,7 @@ impl Listener {
         }
         self.number.store(number, Ordering::Relaxed);
         self.end_channel();
-        let Some(mut channel) = self.channel.lock() else {
-            return false;
-        };
-        *channel = leaked(offers);
-        let offers = channel.number();
-        drop(channel);
-        if let Some(watchers) = self.watchers.lock() {
-            watchers.iter().for_each(|set| set.add_channel(offers, 0));
-        }
+        self.set_channel(offers);
         self.announce_queue();
         self.wake_ups.wake_all();
         true
