@@ -8,6 +8,8 @@ use serde::Serialize;
 pub enum Case {
     /// Throughput of one connection.
     Stream,
+    /// The same, from outside into a tenant.
+    StreamIn,
     /// Small writes of one thread.
     #[serde(rename = "messages-64")]
     Messages64,
@@ -81,6 +83,7 @@ impl Case {
     pub fn name(self) -> &'static str {
         match self {
             Case::Stream => "stream",
+            Case::StreamIn => "stream in",
             Case::Messages64 => "messages 64 B",
             Case::Messages4k => "messages 4 KiB",
             Case::Messages4kPackets => "messages 4 KiB, no TSO/GRO",
@@ -116,6 +119,7 @@ impl Case {
     pub fn title(self) -> &'static str {
         match self {
             Case::Stream => "One stream, 128 KiB calls",
+            Case::StreamIn => "One stream into a published port, 128 KiB calls",
             Case::Messages64 => "64-byte messages, one thread",
             Case::Messages4k => "4 KiB messages, one thread",
             Case::Messages4kPackets => "4 KiB messages, one thread, TSO/GRO off",
@@ -155,6 +159,7 @@ impl Case {
     pub fn unit(self) -> &'static str {
         match self {
             Case::Stream
+            | Case::StreamIn
             | Case::Messages4k
             | Case::Messages4kPackets
             | Case::Isolation1

@@ -8,9 +8,10 @@ use crate::measurement::{Cpu, Sides};
 use crate::options::Transport;
 use crate::process::Process;
 use crate::session::Session;
+use crate::user_mode::{self, published_port};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ pub struct Ends<'a> {
     tenant_address: Option<IpAddr>,
     /// Clients are a tenant's: their side has no kernel TCP that could carry anything, and the servers' has nothing else.
     is_tenant: bool,
+    /// Servers have no network of their own, and are reached at a port of their host.
+    is_published: bool,
     /// Why kernel TCP carried what NetChannel should have; on one host that is an error instead.
     fallbacks: Option<RefCell<BTreeSet<String>>>,
 }
@@ -47,6 +50,7 @@ impl<'a> Ends<'a> {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             tenant_address: None,
             is_tenant: false,
+            is_published: false,
             fallbacks: None,
         }
     }
@@ -59,6 +63,7 @@ impl<'a> Ends<'a> {
             address,
             tenant_address: None,
             is_tenant: false,
+            is_published: false,
             fallbacks: Some(RefCell::default()),
         }
     }
@@ -83,6 +88,14 @@ impl<'a> Ends<'a> {
         }
     }
 
+    /// Servers of a tenant, behind a published port of the host at `address`, and clients outside.
+    pub fn published(server: &'a Session<'a>, client: &'a Session<'a>, address: IpAddr) -> Self {
+        Ends {
+            is_published: true,
+            ..Ends::with_tenant(server, client, address)
+        }
+    }
+
     /// Where clients find servers.
     pub fn address(&self, transport: Transport) -> IpAddr {
         let of_tenant = self
@@ -91,11 +104,15 @@ impl<'a> Ends<'a> {
         of_tenant.unwrap_or(self.address)
     }
 
-    /// Where servers listen: a tenant's namespace does not have the tenant's address.
-    pub fn listening_address(&self, transport: Transport) -> IpAddr {
-        match self.tenant_address {
-            Some(_) if transport == Transport::Netchannel => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            _ => self.address,
+    /// Where servers listen: a tenant's namespace does not have the tenant's address, and what is published has its port.
+    pub fn listening_address(&self, transport: Transport) -> SocketAddr {
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        match published_port(transport).filter(|_| self.is_published) {
+            Some(port) => SocketAddr::new(any, port),
+            None if self.tenant_address.is_some() && transport == Transport::Netchannel => {
+                SocketAddr::new(any, 0)
+            }
+            None => SocketAddr::new(self.address, 0),
         }
     }
 
@@ -160,9 +177,12 @@ impl<'a> Ends<'a> {
     }
 
     /// Waits until the clients' host knows of a server that has just begun to listen; if it never does, the run will say why.
-    pub fn await_listener(&self, transport: Transport, port: u16) {
+    pub fn await_listener(&self, transport: Transport, port: u16) -> Result<(), RunError> {
+        if self.is_published {
+            return self.await_published(transport, port);
+        }
         if transport != Transport::Netchannel || self.is_tenant || !self.are_two_hosts() {
-            return;
+            return Ok(());
         }
         let deadline = Instant::now() + HEARD;
         let knows = |peers: &serde_json::Value| {
@@ -172,10 +192,27 @@ impl<'a> Ends<'a> {
         while Instant::now() < deadline && !interrupt::requested() {
             let answer = self.client.netchannel().and_then(|one| one.ask(&["peers"]));
             if answer.as_ref().is_none_or(knows) {
-                return;
+                return Ok(());
             }
             thread::sleep(LOOK_AGAIN);
         }
+        Ok(())
+    }
+
+    /// Waits until the port is open where clients find it.
+    fn await_published(&self, transport: Transport, port: u16) -> Result<(), RunError> {
+        user_mode::forward(transport, self.server.directory(), port)?;
+        let deadline = Instant::now() + HEARD;
+        while !self.server.within(|| kernel_tcp::listens(port))? {
+            if interrupt::requested() {
+                return Err(RunError::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Err(RunError::Wrong(format!("port {port} was never open")));
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
     }
 
     /// The reasons noted, which are forgotten.

@@ -5,6 +5,23 @@ use std::collections::BTreeSet;
 use std::fs;
 
 const ESTABLISHED: &str = "01";
+const LISTENING: &str = "0A";
+
+/// Whether anybody listens at a port, in the network namespace of the calling thread.
+pub fn listens(port: u16) -> bool {
+    let tables = ["tcp", "tcp6"].map(|table| format!("/proc/thread-self/net/{table}"));
+    let texts = tables.map(|table| fs::read_to_string(table).unwrap_or_default());
+    texts.iter().any(|text| has_listener(text, port))
+}
+
+fn has_listener(table: &str, port: u16) -> bool {
+    let own = format!(":{port:04X}");
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let is_own = words.next().is_some_and(|address| address.ends_with(&own));
+        is_own && words.nth(1) == Some(LISTENING)
+    })
+}
 
 /// Established kernel TCP connections with this port at either end, in the network namespace of a process.
 pub fn established(process: libc::pid_t, port: u16) -> usize {
@@ -48,6 +65,7 @@ mod tests {
         assert_eq!(count(table, 40_001), 1);
         assert_eq!(count(table, 1), 0);
         assert_eq!(count("", 40_000), 0);
+        assert!(has_listener(table, 40_000) && !has_listener(table, 40_001));
     }
 
     #[test]

@@ -220,18 +220,19 @@ impl Process {
         }
         signal(self.pid, libc::SIGTERM);
         let deadline = Instant::now() + GRACE;
-        while matches!(self.try_wait(), Ok(None)) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                for &process in tree.iter().filter(|process| **process != self.pid) {
-                    signal(process, libc::SIGKILL);
-                }
-                signal(self.pid, libc::SIGKILL);
-                sleep_until_exit(self.pid, GRACE);
-                let _ = self.try_wait();
-                return;
-            }
+        let mut left = GRACE;
+        while matches!(self.try_wait(), Ok(None)) && !left.is_zero() {
             sleep_until_exit(self.pid, left);
+            left = deadline.saturating_duration_since(Instant::now());
+        }
+        // Also after a good end: what a shell has started does not end with it.
+        for &process in tree.iter().filter(|process| **process != self.pid) {
+            signal(process, libc::SIGKILL);
+        }
+        if matches!(self.try_wait(), Ok(None)) {
+            signal(self.pid, libc::SIGKILL);
+            sleep_until_exit(self.pid, GRACE);
+            let _ = self.try_wait();
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Session<'a> {
     host: Option<Host>,
     /// Whether its programs use kernel TCP whatever the others use.
     is_outside: bool,
+    /// Whether its programs are servers behind a port of the host.
+    is_published: bool,
     netchannel: Result<NetChannel, String>,
 }
 
@@ -46,6 +48,7 @@ impl<'a> Session<'a> {
             worker: &options.worker,
             host: None,
             is_outside: false,
+            is_published: false,
             netchannel,
         }
     }
@@ -64,6 +67,7 @@ impl<'a> Session<'a> {
             worker,
             host: Some(host.clone()),
             is_outside: false,
+            is_published: false,
             netchannel,
         }
     }
@@ -78,6 +82,14 @@ impl<'a> Session<'a> {
         Session {
             is_outside: true,
             ..Session::on(host, seconds, directory, worker, Err("outside".to_owned()))
+        }
+    }
+
+    /// The same for servers behind a port of the host.
+    pub fn published(self) -> Self {
+        Session {
+            is_published: true,
+            ..self
         }
     }
 
@@ -141,7 +153,8 @@ impl<'a> Session<'a> {
             (Transport::Netchannel, Err(problem)) => return Err(RunError::Wrong(problem.clone())),
             (Transport::Tcp | Transport::Unix, _) => plain_command(program, arguments),
             (Transport::Slirp4netns | Transport::Pasta, _) => {
-                let mut words = user_mode::prefix(over.transport).unwrap_or_default();
+                let folder = self.is_published.then_some(self.directory.as_path());
+                let mut words = user_mode::prefix(over.transport, folder).unwrap_or_default();
                 words.push(program.to_owned());
                 words.extend_from_slice(arguments);
                 let first = words.remove(0);

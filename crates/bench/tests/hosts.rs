@@ -169,7 +169,7 @@ fn every_experiment_of_a_tenant_gives_figures() {
     let report = run_tenants(&arguments.options(own_path(), worker)).expect("a report");
     assert!(report.is_complete(), "{}", report.table());
     assert!(matches!(report.place, Place::Tenant { .. }));
-    assert_eq!(report.cases.len(), 1 + 2 + 1, "{}", report.table());
+    assert_eq!(report.cases.len(), 2 + 2 + 1, "{}", report.table());
     for (case, row) in rows(&report) {
         let sides = row.median.sides.expect("both sides");
         assert!(

@@ -19,7 +19,7 @@ pub fn check_netchannel(ends: &Ends<'_>) -> Result<(), RunError> {
 fn workload(case: Case) -> &'static str {
     match case {
         Case::Messages64 => "stream/64",
-        Case::Stream => "stream",
+        Case::Stream | Case::StreamIn => "stream",
         _ => "stream/4096",
     }
 }

@@ -9,7 +9,6 @@ use crate::session::{Class, Over, READY_LIMIT};
 use crate::worker::Outcome;
 use crate::worker::address::Address;
 use hdrhistogram::Histogram;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -175,7 +174,7 @@ fn start_group(
     };
     let address = match transport {
         Transport::Tcp | Transport::Netchannel | Transport::Slirp4netns | Transport::Pasta => {
-            Address::Tcp(SocketAddr::new(ends.listening_address(transport), 0)).to_string()
+            Address::Tcp(ends.listening_address(transport)).to_string()
         }
         Transport::Unix => {
             let path = ends
@@ -196,7 +195,7 @@ fn start_group(
     }
     let address = parsed.as_ref().map_or(address, Address::to_string);
     if let Ok(Address::Tcp(address)) = parsed {
-        ends.await_listener(transport, address.port());
+        ends.await_listener(transport, address.port())?;
     }
     let seconds = (ends.seconds() + group.ahead + group.behind).to_string();
     let mut clients = Vec::new();

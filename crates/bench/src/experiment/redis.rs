@@ -44,7 +44,7 @@ pub fn run(ends: &Ends<'_>, transport: Transport) -> Figures {
         ends.client.within(|| endpoint.answers()).unwrap_or(false)
     })?;
     if let Some(port) = endpoint.port() {
-        ends.await_listener(transport, port);
+        ends.await_listener(transport, port)?;
     }
 
     let client = Client {

@@ -213,7 +213,7 @@ fn start(
         })
         .collect();
     for &port in &ports {
-        ends.await_listener(transport, port);
+        ends.await_listener(transport, port)?;
     }
     let seconds = (ends.seconds() + group.behind).to_string();
     let addresses = addresses.join(",");

@@ -23,8 +23,9 @@ Examples:
 
 It makes two network namespaces joined by a veth pair, as root or in a user namespace, with half of the processors for each. Servers
 use kernel TCP in one. Clients use kernel TCP in the other, and then, as programs of a tenant in a namespace without a network, the stack of
-the daemon there, and then, in such namespaces, what slirp4netns and pasta give them, where these are installed. For `meet`,
-servers of NetChannel are programs of a tenant, too.
+the daemon there, and then, in such namespaces, what slirp4netns and pasta give them, where these are installed. What comes from
+outside is the other way: a server is a program of the tenant, behind a published port. For `meet`, both ends are programs of tenants. A
+run that is not done 20 seconds after its time has failed, and the others go on.
 
 Exit codes:
   0  every run gave figures    1  some did not    2  the command line is wrong
@@ -33,7 +34,7 @@ Exit codes:
 /// A group of cases measured by the same programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TenantsExperiment {
-    /// One writer in the tenant, one reader outside, 128 KiB calls
+    /// One writer in the tenant, one reader outside, 128 KiB calls; and the other way, through a published port
     Stream,
     /// Round trips of 64 bytes and of 4 KiB, one at a time
     Pingpong,
@@ -59,7 +60,7 @@ impl TenantsExperiment {
     /// The cases it yields.
     pub const fn cases(self) -> &'static [Case] {
         match self {
-            Self::Stream => &[Case::Stream],
+            Self::Stream => &[Case::Stream, Case::StreamIn],
             Self::Pingpong => &[Case::Pingpong, Case::Pingpong4k],
             Self::Connections => &[Case::Connections],
             Self::Meet => &[Case::Meet, Case::MeetDirectly],

@@ -6,6 +6,8 @@
 //!         NetChannel:    server <------- TCP -------> stack of the daemon = lanes = client, in a namespace without a network
 //! ```
 //!
+//! What comes from outside is the other way: a server in the tenant, behind a published port of host a, and its clients on host b.
+//!
 //! Both hosts have processors of their own, and both ways take the same congestion control. That the client has no other way is
 //! what proves that the stack carried its bytes.
 
@@ -25,6 +27,7 @@ use crate::options::{Transport, WorkerCommand};
 use crate::plan::{Figures, Plan, Run};
 use crate::report::{Collector, Place, Report};
 use crate::session::{NetChannel, Session};
+use crate::user_mode::published_port;
 use netchannel_namespaces::{BUFFER, Cores, Host, Hosts, gain_rights};
 use std::fs;
 use std::io;
@@ -80,14 +83,20 @@ pub fn run(options: &TenantsOptions) -> Result<Report, BenchError> {
     if let Some(problem) = client.netchannel_problem() {
         collector.absent_everywhere(Transport::Netchannel, problem);
     }
-    let ends = Ends::with_tenant(&server, &client, hosts.b.address());
+    let inside = client.netchannel().map(|daemon| daemon.beside(NAME));
+    let inside = inside.ok_or_else(|| "the daemon is missing".to_owned());
+    let inside = Session::on(&hosts.a, seconds, &folders[1], worker, inside).published();
+    let both = Both {
+        out: Ends::with_tenant(&server, &client, hosts.b.address()),
+        into: Ends::published(&inside, &server, hosts.a.address()),
+    };
     let meeting = Meeting::start(options, &hosts, directory.path())?;
     plan.carry_out(&mut collector, |place, transport| {
         match (options.experiments[place], &meeting) {
             (TenantsExperiment::Meet, Some(meeting)) if transport == Transport::Netchannel => {
                 meeting.run()
             }
-            (experiment, _) => one(experiment, &ends, transport),
+            (experiment, _) => one(experiment, &both, transport),
         }
     })?;
     let place = Place::Tenant {
@@ -107,9 +116,10 @@ fn daemon(
 ) -> Result<NetChannel, String> {
     let text = |error: io::Error| error.to_string();
     let file = folder.join("netchannel.toml");
+    let port = published_port(Transport::Netchannel).unwrap_or_default();
     let table = format!(
         "[host]\nname = \"a\"\n[[tenants]]\nname = \"{NAME}\"\naddresses = [\"{ADDRESS}\"]\nreach = [\"0.0.0.0/0\"]\n\
-         congestion-control = \"{congestion_control}\"\n"
+         publish = [\"{port}:{port}\"]\ncongestion-control = \"{congestion_control}\"\n"
     );
     fs::write(&file, table).map_err(text)?;
     let arguments = ["--config".into(), file.into_os_string()];
@@ -203,19 +213,31 @@ impl<'a> Meeting<'a> {
     }
 }
 
-fn one(experiment: TenantsExperiment, ends: &Ends<'_>, transport: Transport) -> Run {
+/// The ends of either direction.
+struct Both<'a> {
+    /// Clients of the tenant, servers outside.
+    out: Ends<'a>,
+    /// Servers of the tenant, clients outside.
+    into: Ends<'a>,
+}
+
+fn one(experiment: TenantsExperiment, both: &Both<'_>, transport: Transport) -> Run {
     let mut all = Vec::new();
     for case in experiment.cases() {
-        let figures: Figures = match experiment {
-            TenantsExperiment::Stream => builtin::stream(ends, transport, *case),
-            TenantsExperiment::Pingpong => builtin::pingpong(ends, transport, *case),
-            TenantsExperiment::Connections => builtin::connections(ends, transport),
-            TenantsExperiment::Meet => builtin::streams(ends, transport, *case),
-        };
-        match figures {
+        match figures(*case, both, transport) {
             Ok(figures) => all.extend(figures),
             Err(error) => return Run::from(Err(error)),
         }
     }
     Run::from(Ok(all))
+}
+
+fn figures(case: Case, Both { out, into }: &Both<'_>, transport: Transport) -> Figures {
+    match case {
+        Case::StreamIn => builtin::stream(into, transport, case),
+        Case::Pingpong | Case::Pingpong4k => builtin::pingpong(out, transport, case),
+        Case::Connections => builtin::connections(out, transport),
+        Case::Meet | Case::MeetDirectly => builtin::streams(out, transport, case),
+        _ => builtin::stream(out, transport, case),
+    }
 }
