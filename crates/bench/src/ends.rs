@@ -36,7 +36,7 @@ pub struct Ends<'a> {
     /// Clients are a tenant's: their side has no kernel TCP that could carry anything, and the servers' has nothing else.
     is_tenant: bool,
     /// Servers have no network of their own, and are reached at a port of their host.
-    is_published: bool,
+    pub is_published: bool,
     /// Why kernel TCP carried what NetChannel should have; on one host that is an error instead.
     fallbacks: Option<RefCell<BTreeSet<String>>>,
 }

@@ -11,7 +11,7 @@ use crate::process::Process;
 use crate::session::READY_LIMIT;
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,16 +35,26 @@ pub fn run(ends: &Ends<'_>, transport: Transport) -> plan::Figures {
     if transport == Transport::Unix {
         return Err(RunError::NotApplicable("wrk speaks TCP only".to_owned()));
     }
-    let port = ends.free_port()?;
-    let site = Site::write(ends.server.directory(), port).map_err(RunError::Files)?;
+    let mut listening = ends.listening_address(transport);
+    if listening.port() == 0 {
+        listening.set_port(ends.free_port()?);
+    }
+    let address = SocketAddr::new(ends.address(transport), listening.port());
+    let site = Site::write(ends.server.directory(), (listening, address));
+    let site = site.map_err(RunError::Files)?;
     let mut server = ends.server.start_program(
         transport.into(),
         "nginx",
         nginx.as_os_str(),
         &site.arguments(),
     )?;
-    let connects = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-    server.await_condition(READY_LIMIT, connects)?;
+    if ends.is_published {
+        server.await_condition(READY_LIMIT, || site.is_served())?;
+        ends.await_listener(transport, address.port())?;
+    }
+    let connects = || TcpStream::connect(address).is_ok();
+    let answers = || ends.client.within(connects).unwrap_or(false);
+    server.await_condition(READY_LIMIT, answers)?;
 
     let keep_alive = drive(ends, transport, &wrk, &site, &server, &[])?;
     let close = drive(
@@ -66,24 +76,36 @@ struct Site {
     folder: PathBuf,
     configuration: PathBuf,
     script: PathBuf,
-    port: u16,
+    /// Where clients find it.
+    address: SocketAddr,
 }
 
 impl Site {
-    fn write(directory: &Path, port: u16) -> std::io::Result<Self> {
+    fn write(
+        directory: &Path,
+        (listening, address): (SocketAddr, SocketAddr),
+    ) -> std::io::Result<Self> {
         let folder = directory.join("nginx");
         fs::create_dir_all(folder.join("html"))?;
         fs::write(folder.join("html/file"), vec![b'x'; FILE_BYTES])?;
         let configuration = folder.join("nginx.conf");
-        fs::write(&configuration, configuration_text(&folder, port, is_root()))?;
+        fs::write(
+            &configuration,
+            configuration_text(&folder, listening, is_root()),
+        )?;
         let script = folder.join("figures.lua");
         fs::write(&script, SCRIPT)?;
         Ok(Site {
             folder,
             configuration,
             script,
-            port,
+            address,
         })
+    }
+
+    /// Whether nginx listens: it writes the number of its process then, and takes it away at its end.
+    fn is_served(&self) -> bool {
+        self.folder.join("nginx.pid").exists()
     }
 
     fn arguments(&self) -> Vec<OsString> {
@@ -104,7 +126,7 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-fn configuration_text(folder: &Path, port: u16, root: bool) -> String {
+fn configuration_text(folder: &Path, listening: SocketAddr, root: bool) -> String {
     let folder = folder.display();
     // As root, nginx would give its worker to a user who may not read our directory.
     let user = if root { "user root;\n" } else { "" };
@@ -125,7 +147,7 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     server {{
-        listen 127.0.0.1:{port};
+        listen {listening};
         root {folder}/html;
     }}
 }}
@@ -143,7 +165,7 @@ fn drive(
 ) -> Result<Measurement, RunError> {
     // wrk knows whole seconds only.
     let seconds = format!("{:.0}s", ends.seconds().ceil().max(1.0));
-    let url = format!("http://127.0.0.1:{}/file", site.port);
+    let url = format!("http://{}/file", site.address);
     let mut arguments: Vec<OsString> = ["-c", "50", "-t", "1", "-d", &seconds, "-s"]
         .map(OsString::from)
         .into();
@@ -155,7 +177,13 @@ fn drive(
     let mut client =
         ends.client
             .start_program(transport.into(), "wrk", wrk.as_os_str(), &arguments)?;
-    wait_watching(ends, transport, server, &mut client, Some(site.port))?;
+    wait_watching(
+        ends,
+        transport,
+        server,
+        &mut client,
+        Some(site.address.port()),
+    )?;
     let cpu = cpu.used(&[server], &[&client]);
     let printed = client.output()?;
     let figures = parse(&printed).ok_or_else(|| client.unreadable(&printed))?;
@@ -288,8 +316,9 @@ mod tests {
     #[test]
     fn only_root_names_a_user() {
         let folder = Path::new("/tmp/here");
-        assert!(configuration_text(folder, 1, true).starts_with("user root;\ndaemon off;"));
-        let text = configuration_text(folder, 4000, false);
+        let at = SocketAddr::from(([127, 0, 0, 1], 4000));
+        assert!(configuration_text(folder, at, true).starts_with("user root;\ndaemon off;"));
+        let text = configuration_text(folder, at, false);
         assert!(text.starts_with("daemon off;"));
         assert!(text.contains("listen 127.0.0.1:4000;"));
     }

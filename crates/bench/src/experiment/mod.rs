@@ -3,7 +3,7 @@
 
 pub mod builtin;
 mod calls;
-mod http;
+pub mod http;
 pub mod isolation;
 mod programs;
 pub mod redis;

@@ -40,19 +40,28 @@ pub enum TenantsExperiment {
     Pingpong,
     /// 8 client processes in the tenant, 1 server outside: connect, 64 bytes each way, close
     Connections,
+    /// nginx in the tenant behind a published port, wrk outside, 50 connections, keep-alive and close
+    Http,
     /// 8 streams between two tenants, through the stack with a cap; and between programs of one tenant, directly
     Meet,
 }
 
 impl TenantsExperiment {
     /// All of them, in the order they are run and shown.
-    const ALL: [Self; 4] = [Self::Stream, Self::Pingpong, Self::Connections, Self::Meet];
+    const ALL: [Self; 5] = [
+        Self::Stream,
+        Self::Pingpong,
+        Self::Connections,
+        Self::Http,
+        Self::Meet,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Stream => "stream",
             Self::Pingpong => "pingpong",
             Self::Connections => "connections",
+            Self::Http => "http",
             Self::Meet => "meet",
         }
     }
@@ -63,6 +72,7 @@ impl TenantsExperiment {
             Self::Stream => &[Case::Stream, Case::StreamIn],
             Self::Pingpong => &[Case::Pingpong, Case::Pingpong4k],
             Self::Connections => &[Case::Connections],
+            Self::Http => &[Case::HttpKeepAlive, Case::HttpClose],
             Self::Meet => &[Case::Meet, Case::MeetDirectly],
         }
     }

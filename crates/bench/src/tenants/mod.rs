@@ -20,7 +20,7 @@ pub use arguments::{HELP, TenantsArguments, TenantsExperiment};
 use crate::case::Case;
 use crate::ends::Ends;
 use crate::error::BenchError;
-use crate::experiment::builtin;
+use crate::experiment::{builtin, http};
 use crate::hosts::congestion;
 use crate::interrupt;
 use crate::options::{Transport, WorkerCommand};
@@ -222,6 +222,9 @@ struct Both<'a> {
 }
 
 fn one(experiment: TenantsExperiment, both: &Both<'_>, transport: Transport) -> Run {
+    if experiment == TenantsExperiment::Http {
+        return Run::from(http::run(&both.into, transport));
+    }
     let mut all = Vec::new();
     for case in experiment.cases() {
         match figures(*case, both, transport) {
