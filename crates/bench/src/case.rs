@@ -42,6 +42,45 @@ pub enum Case {
     Meet,
     /// The same within one.
     MeetDirectly,
+    /// The same of 8 KiB calls.
+    Colocated,
+    /// The same within one.
+    ColocatedDirectly,
+    /// Throughput where the kernel's congestion control is not the stack's.
+    Congestion,
+    /// The same of eight streams.
+    #[serde(rename = "congestion-8")]
+    Congestion8,
+    /// Requests, one at a time.
+    #[serde(rename = "latency-1")]
+    Latency1,
+    /// Requests, a thousand at a time.
+    #[serde(rename = "latency-1000")]
+    Latency1000,
+    /// Eight streams of 1 Gbit/s together.
+    #[serde(rename = "overhead-1-gbit")]
+    Overhead1Gbit,
+    /// Of 2 Gbit/s.
+    #[serde(rename = "overhead-2-gbit")]
+    Overhead2Gbit,
+    /// Of 4 Gbit/s.
+    #[serde(rename = "overhead-4-gbit")]
+    Overhead4Gbit,
+    /// Of 8 Gbit/s.
+    #[serde(rename = "overhead-8-gbit")]
+    Overhead8Gbit,
+    /// 2,000 requests in a second.
+    #[serde(rename = "overhead-2k")]
+    Overhead2k,
+    /// 4,000 of them.
+    #[serde(rename = "overhead-4k")]
+    Overhead4k,
+    /// 8,000 of them.
+    #[serde(rename = "overhead-8k")]
+    Overhead8k,
+    /// 12,000 of them.
+    #[serde(rename = "overhead-12k")]
+    Overhead12k,
     /// Redis, SET of 4 KiB.
     RedisSet,
     /// Redis, GET of 4 KiB.
@@ -97,6 +136,20 @@ impl Case {
             Case::FamilyEight => "8 server processes",
             Case::Meet => "two tenants",
             Case::MeetDirectly => "one tenant",
+            Case::Colocated => "two tenants, 8 KiB",
+            Case::ColocatedDirectly => "one tenant, 8 KiB",
+            Case::Congestion => "BBR, 1 stream",
+            Case::Congestion8 => "BBR, 8 streams",
+            Case::Latency1 => "latency, 1",
+            Case::Latency1000 => "latency, 1000",
+            Case::Overhead1Gbit => "at 1 Gbit/s",
+            Case::Overhead2Gbit => "at 2 Gbit/s",
+            Case::Overhead4Gbit => "at 4 Gbit/s",
+            Case::Overhead8Gbit => "at 8 Gbit/s",
+            Case::Overhead2k => "at 2,000/s",
+            Case::Overhead4k => "at 4,000/s",
+            Case::Overhead8k => "at 8,000/s",
+            Case::Overhead12k => "at 12,000/s",
             Case::RedisSet => "redis set",
             Case::RedisGet => "redis get",
             Case::HttpKeepAlive => "http keep-alive",
@@ -137,6 +190,30 @@ impl Case {
             Case::FamilyEight => "Connect, 64 bytes each way, close: 8 processes accept",
             Case::Meet => "8 streams between two tenants, through the stack with a cap",
             Case::MeetDirectly => "8 streams between programs of one tenant, directly",
+            Case::Colocated => {
+                "8 streams between two tenants, 8 KiB calls, through the stack with a cap"
+            }
+            Case::ColocatedDirectly => {
+                "8 streams between programs of one tenant, 8 KiB calls, directly"
+            }
+            Case::Congestion => {
+                "One stream where the kernel's default is BBR, and the stack's is not"
+            }
+            Case::Congestion8 => {
+                "8 streams where the kernel's default is BBR, and the stack's is not"
+            }
+            Case::Latency1 => "Connect, 64 bytes each way, close: one at a time, into the tenant",
+            Case::Latency1000 => {
+                "Connect, 64 bytes each way, close: 1,000 at a time, into the tenant"
+            }
+            Case::Overhead1Gbit => "8 streams, 8 KiB calls, 1 Gbit/s together",
+            Case::Overhead2Gbit => "8 streams, 8 KiB calls, 2 Gbit/s together",
+            Case::Overhead4Gbit => "8 streams, 8 KiB calls, 4 Gbit/s together",
+            Case::Overhead8Gbit => "8 streams, 8 KiB calls, 8 Gbit/s together",
+            Case::Overhead2k => "2,000 short connections a second into the tenant",
+            Case::Overhead4k => "4,000 short connections a second into the tenant",
+            Case::Overhead8k => "8,000 short connections a second into the tenant",
+            Case::Overhead12k => "12,000 short connections a second into the tenant",
             Case::RedisSet => "Redis SET, 4 KiB values, 50 connections",
             Case::RedisGet => "Redis GET, 4 KiB values, 50 connections",
             Case::HttpKeepAlive => "nginx, 1 KiB file, 50 connections, keep-alive",
@@ -166,6 +243,14 @@ impl Case {
             | Case::Isolation8
             | Case::Meet
             | Case::MeetDirectly
+            | Case::Colocated
+            | Case::ColocatedDirectly
+            | Case::Congestion
+            | Case::Congestion8
+            | Case::Overhead1Gbit
+            | Case::Overhead2Gbit
+            | Case::Overhead4Gbit
+            | Case::Overhead8Gbit
             | Case::Channels1
             | Case::Channels2
             | Case::Channels4
@@ -175,7 +260,16 @@ impl Case {
             Case::Connections | Case::FamilyParent | Case::FamilyChild | Case::FamilyEight => {
                 "connections/s"
             }
-            Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => "requests/s",
+            Case::RedisSet
+            | Case::RedisGet
+            | Case::HttpKeepAlive
+            | Case::HttpClose
+            | Case::Latency1
+            | Case::Latency1000
+            | Case::Overhead2k
+            | Case::Overhead4k
+            | Case::Overhead8k
+            | Case::Overhead12k => "requests/s",
             Case::CallsPoll | Case::CallsRead | Case::CallsWrite => "calls/s",
             Case::CallsOpen => "pairs/s",
             Case::CallsStart => "programs/s",
@@ -197,8 +291,14 @@ impl Case {
             Case::Connections | Case::FamilyParent | Case::FamilyChild | Case::FamilyEight => {
                 Some("whole cycle")
             }
-            Case::RedisSet | Case::RedisGet | Case::HttpKeepAlive | Case::HttpClose => {
-                Some("request")
+            Case::RedisSet
+            | Case::RedisGet
+            | Case::HttpKeepAlive
+            | Case::HttpClose
+            | Case::Latency1
+            | Case::Latency1000 => Some("request"),
+            Case::Overhead2k | Case::Overhead4k | Case::Overhead8k | Case::Overhead12k => {
+                Some("request, from when it was due")
             }
             _ => None,
         }
@@ -219,7 +319,10 @@ impl Case {
             Case::Isolation1 | Case::Isolation8 => {
                 Some("Gbit/s and CPU/GB are the T-apps', the latency is the L-apps'")
             }
-            Case::Meet => Some(
+            Case::Latency1 | Case::Latency1000 => {
+                Some("the mean is what is under way at a time, divided by the rate")
+            }
+            Case::Meet | Case::Colocated => Some(
                 "the cap is beyond what is reached; the daemon has the processors of both sides",
             ),
             Case::CallsPoll

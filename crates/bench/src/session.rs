@@ -350,6 +350,22 @@ impl NetChannel {
         command
     }
 
+    /// Has the daemon do something; the error is what it says.
+    pub fn tell(&self, words: &[&str]) -> Result<(), String> {
+        let mut command = plain_command(self.program.as_os_str(), &[]);
+        command.args(words).arg("--socket").arg(&self.socket);
+        let output = command.output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+
+    /// The daemon's process, unless another session counts it.
+    pub fn daemon_pid(&self) -> Option<libc::pid_t> {
+        self.daemon_pid
+    }
+
     /// What a command that asks the daemon prints as JSON.
     pub fn ask(&self, words: &[&str]) -> Option<serde_json::Value> {
         let mut command = plain_command(self.program.as_os_str(), &[]);

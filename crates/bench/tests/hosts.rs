@@ -159,6 +159,7 @@ fn every_experiment_of_a_tenant_gives_figures() {
         "pingpong",
         "connections",
         "http",
+        "latency",
         "--quiet",
         "--seconds",
         "0.1",
@@ -173,7 +174,7 @@ fn every_experiment_of_a_tenant_gives_figures() {
     let has_http = report.absent.is_empty();
     assert_eq!(
         report.cases.len(),
-        5 + 2 * usize::from(has_http),
+        7 + 2 * usize::from(has_http),
         "{}",
         report.table()
     );

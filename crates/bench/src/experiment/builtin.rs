@@ -19,7 +19,18 @@ pub fn check_netchannel(ends: &Ends<'_>) -> Result<(), RunError> {
 fn workload(case: Case) -> &'static str {
     match case {
         Case::Messages64 => "stream/64",
-        Case::Stream | Case::StreamIn => "stream",
+        Case::Stream
+        | Case::StreamIn
+        | Case::Congestion
+        | Case::Congestion8
+        | Case::Meet
+        | Case::MeetDirectly => "stream",
+        Case::Colocated | Case::ColocatedDirectly => "stream/8192",
+        // Each of eight.
+        Case::Overhead1Gbit => "stream/8192@125",
+        Case::Overhead2Gbit => "stream/8192@250",
+        Case::Overhead4Gbit => "stream/8192@500",
+        Case::Overhead8Gbit => "stream/8192@1000",
         _ => "stream/4096",
     }
 }
@@ -45,7 +56,7 @@ const STREAMS: usize = 8;
 
 /// Throughput of several streams together, each measured by its own reader.
 pub fn streams(ends: &Ends<'_>, transport: Transport, case: Case) -> Figures {
-    let groups = vec![Group::new("stream"); STREAMS];
+    let groups = vec![Group::new(workload(case)); STREAMS];
     let mut programs = Programs::start(ends, transport, &groups)?;
     let written = programs.drive()?;
     let read = programs.streams_read(&written)?;
@@ -74,6 +85,33 @@ pub fn pingpong(ends: &Ends<'_>, transport: Transport, case: Case) -> Figures {
     let count = count_of(&outcomes)?;
     let seconds = outcomes.iter().map(|outcome| outcome.seconds).sum();
     let cpu = pair.cpu();
+    Ok(vec![(
+        case,
+        Measurement::new(count, seconds, Some(latency), cpu),
+    )])
+}
+
+/// Requests on connections of their own, from one client.
+pub fn requests(ends: &Ends<'_>, transport: Transport, case: Case) -> Figures {
+    let load = match case {
+        Case::Latency1 => "1",
+        Case::Overhead2k => "100:2000",
+        Case::Overhead4k => "100:4000",
+        Case::Overhead8k => "100:8000",
+        Case::Overhead12k => "100:12000",
+        _ => "1000",
+    };
+    let group = Group {
+        more: Some(load),
+        ..Group::new("requests")
+    };
+    let mut programs = Programs::start(ends, transport, &[group])?;
+    let outcomes = programs.drive()?.concat();
+    let cpu = programs.cpu();
+    programs.check_servers()?;
+    let latency = Latency::of(&merged(&outcomes), 1.0);
+    let count = count_of(&outcomes)?;
+    let seconds = outcomes.iter().map(|outcome| outcome.seconds).sum();
     Ok(vec![(
         case,
         Measurement::new(count, seconds, Some(latency), cpu),

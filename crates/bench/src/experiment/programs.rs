@@ -22,6 +22,8 @@ pub struct Group {
     pub clients: u8,
     /// The class that they request of NetChannel.
     pub class: Option<Class>,
+    /// One more word for each client, of which it depends what that says.
+    pub more: Option<&'static str>,
     /// Seconds that they begin before the others.
     pub ahead: f64,
     /// Seconds that they go on after the others.
@@ -35,6 +37,7 @@ impl Group {
             workload,
             clients: 1,
             class: None,
+            more: None,
             ahead: 0.0,
             behind: 0.0,
         }
@@ -205,6 +208,7 @@ fn start_group(
         if group.clients > 1 {
             words.push(&index);
         }
+        words.extend(group.more);
         clients.push(ends.client.start_worker(over, &words)?);
     }
     for client in &mut clients {

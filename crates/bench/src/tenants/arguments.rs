@@ -24,7 +24,7 @@ Examples:
 It makes two network namespaces joined by a veth pair, as root or in a user namespace, with half of the processors for each. Servers
 use kernel TCP in one. Clients use kernel TCP in the other, and then, as programs of a tenant in a namespace without a network, the stack of
 the daemon there, and then, in such namespaces, what slirp4netns and pasta give them, where these are installed. What comes from
-outside is the other way: a server is a program of the tenant, behind a published port. For `meet`, both ends are programs of tenants. A
+outside is the other way: a server is a program of the tenant, behind a published port. For `meet` and `colocated`, both ends are programs of tenants. A
 run that is not done 20 seconds after its time has failed, and the others go on.
 
 Exit codes:
@@ -44,16 +44,28 @@ pub enum TenantsExperiment {
     Http,
     /// 8 streams between two tenants, through the stack with a cap; and between programs of one tenant, directly
     Meet,
+    /// The same with calls of 8 KiB (NetKernel, Figure 9)
+    Colocated,
+    /// One stream and 8 where the kernel's default is BBR, and the operator has given the stack another congestion control
+    Congestion,
+    /// Requests into the tenant, one and 1,000 at a time: connect, 64 bytes each way, close (NetKernel, Table 6)
+    Latency,
+    /// CPU at fixed rates: 8 streams of 1 to 8 Gbit/s, and 2,000 to 12,000 short connections a second (NetKernel, Tables 7 and 8)
+    Overhead,
 }
 
 impl TenantsExperiment {
     /// All of them, in the order they are run and shown.
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 9] = [
         Self::Stream,
         Self::Pingpong,
         Self::Connections,
         Self::Http,
         Self::Meet,
+        Self::Colocated,
+        Self::Congestion,
+        Self::Latency,
+        Self::Overhead,
     ];
 
     const fn name(self) -> &'static str {
@@ -63,6 +75,10 @@ impl TenantsExperiment {
             Self::Connections => "connections",
             Self::Http => "http",
             Self::Meet => "meet",
+            Self::Colocated => "colocated",
+            Self::Congestion => "congestion",
+            Self::Latency => "latency",
+            Self::Overhead => "overhead",
         }
     }
 
@@ -74,7 +90,25 @@ impl TenantsExperiment {
             Self::Connections => &[Case::Connections],
             Self::Http => &[Case::HttpKeepAlive, Case::HttpClose],
             Self::Meet => &[Case::Meet, Case::MeetDirectly],
+            Self::Colocated => &[Case::Colocated, Case::ColocatedDirectly],
+            Self::Congestion => &[Case::Congestion, Case::Congestion8],
+            Self::Latency => &[Case::Latency1, Case::Latency1000],
+            Self::Overhead => &[
+                Case::Overhead1Gbit,
+                Case::Overhead2Gbit,
+                Case::Overhead4Gbit,
+                Case::Overhead8Gbit,
+                Case::Overhead2k,
+                Case::Overhead4k,
+                Case::Overhead8k,
+                Case::Overhead12k,
+            ],
         }
+    }
+
+    /// Whether both ends are programs of tenants.
+    pub const fn is_between_tenants(self) -> bool {
+        matches!(self, Self::Meet | Self::Colocated)
     }
 }
 

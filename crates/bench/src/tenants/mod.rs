@@ -14,12 +14,14 @@
 mod arguments;
 pub mod caps;
 pub mod fairness;
+mod meeting;
+mod served;
 
 pub use arguments::{HELP, TenantsArguments, TenantsExperiment};
 
 use crate::case::Case;
 use crate::ends::Ends;
-use crate::error::BenchError;
+use crate::error::{BenchError, RunError};
 use crate::experiment::{builtin, http};
 use crate::hosts::congestion;
 use crate::interrupt;
@@ -28,22 +30,16 @@ use crate::plan::{Figures, Plan, Run};
 use crate::report::{Collector, Place, Report};
 use crate::session::{NetChannel, Session};
 use crate::user_mode::published_port;
+use meeting::Meeting;
 use netchannel_namespaces::{BUFFER, Cores, Host, Hosts, gain_rights};
+use served::serve;
 use std::fs;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 /// The tenant's name.
 const NAME: &str = "bench";
 /// The address that it has.
 const ADDRESS: &str = "10.88.0.2";
-/// The tenant that it meets.
-const MET: &str = "met";
-/// The address of that.
-const MET_ADDRESS: &str = "10.88.0.3";
-/// A cap that is looked at, and never reached.
-const MET_CAP: &str = "rate-in = \"400Gbit/s\"\n";
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +66,7 @@ pub fn run(options: &TenantsOptions) -> Result<Report, BenchError> {
     gain_rights()?;
     let hosts = Hosts::make_with(options.cores)?;
     let congestion_control = congestion::set(&hosts, options.congestion_control.as_deref())?;
+    many_ports(&hosts.b)?;
     let directory = crate::temporary_directory()?;
     let folders = ["server", "client"].map(|name| directory.path().join(name));
     for folder in &folders {
@@ -93,9 +90,14 @@ pub fn run(options: &TenantsOptions) -> Result<Report, BenchError> {
     let meeting = Meeting::start(options, &hosts, directory.path())?;
     plan.carry_out(&mut collector, |place, transport| {
         match (options.experiments[place], &meeting) {
-            (TenantsExperiment::Meet, Some(meeting)) if transport == Transport::Netchannel => {
-                meeting.run()
+            (experiment, Some(meeting))
+                if transport == Transport::Netchannel && experiment.is_between_tenants() =>
+            {
+                meeting.run(experiment.cases())
             }
+            (TenantsExperiment::Congestion, _) => with_bbr(&hosts, &congestion_control, || {
+                one(TenantsExperiment::Congestion, &both, transport)
+            }),
             (experiment, _) => one(experiment, &both, transport),
         }
     })?;
@@ -114,18 +116,12 @@ fn daemon(
     folder: &Path,
     congestion_control: &str,
 ) -> Result<NetChannel, String> {
-    let text = |error: io::Error| error.to_string();
-    let file = folder.join("netchannel.toml");
     let port = published_port(Transport::Netchannel).unwrap_or_default();
     let table = format!(
         "[host]\nname = \"a\"\n[[tenants]]\nname = \"{NAME}\"\naddresses = [\"{ADDRESS}\"]\nreach = [\"0.0.0.0/0\"]\n\
          publish = [\"{port}:{port}\"]\ncongestion-control = \"{congestion_control}\"\n"
     );
-    fs::write(&file, table).map_err(text)?;
-    let arguments = ["--config".into(), file.into_os_string()];
-    let socket = folder.join("daemon.sock");
-    let program = &options.netchannel;
-    let served = NetChannel::start_daemon(program, &socket, folder, Some(host), &arguments)?;
+    let served = serve(&options.netchannel, Some(host), folder, &table)?;
     let tenants = served.ask(&["tenants"]);
     let is_served = tenants.is_some_and(|all| all[0]["name"] == NAME);
     if !is_served {
@@ -134,83 +130,44 @@ fn daemon(
     Ok(served.of_tenant(NAME))
 }
 
-/// What [`TenantsExperiment::Meet`] needs: a daemon that serves both tenants.
-struct Meeting<'a> {
-    /// Clients, servers of another tenant, servers of the same.
-    sessions: [Session<'a>; 3],
-    address: IpAddr,
+/// What a kernel has that was not asked what suits a tenant.
+const BBR: &str = "bbr";
+
+/// Runs where the hosts' kernel has BBR as default, which does not change that of the stack.
+fn with_bbr(hosts: &Hosts, own: &str, run: impl FnOnce() -> Run) -> Run {
+    let known = hosts.a.setting("ipv4/tcp_available_congestion_control");
+    let is_there = known.is_ok_and(|known| known.split_whitespace().any(|one| one == BBR));
+    if !is_there || own == BBR {
+        let reason = if is_there {
+            "the stack's congestion control is BBR, too"
+        } else {
+            "the kernel has no BBR (modprobe tcp_bbr)"
+        };
+        return Run::from(Err(RunError::NotApplicable(reason.to_owned())));
+    }
+    let set = |name| {
+        let set = hosts.congestion_control(name);
+        set.map_err(|error| RunError::Wrong(error.to_string()))
+    };
+    if let Err(error) = set(BBR) {
+        return Run::from(Err(error));
+    }
+    let done = run();
+    match set(own) {
+        Ok(()) => done,
+        Err(error) => Run::from(Err(error)),
+    }
 }
 
-impl<'a> Meeting<'a> {
-    /// `None` where it is not asked for.
-    fn start(
-        options: &'a TenantsOptions,
-        hosts: &Hosts,
-        directory: &Path,
-    ) -> Result<Option<Self>, BenchError> {
-        if !options.experiments.contains(&TenantsExperiment::Meet) {
-            return Ok(None);
-        }
-        let folder = directory.join("meet");
-        fs::create_dir_all(&folder).map_err(BenchError::Directory)?;
-        let file = folder.join("netchannel.toml");
-        let table = |name: &str, address: &str, meets: &str, more: &str| {
-            format!(
-                "[[tenants]]\nname = \"{name}\"\naddresses = [\"{address}\"]\nmeets = [\"{meets}\"]\n{more}"
-            )
-        };
-        let tables = "[host]\nname = \"a\"\n".to_owned()
-            + &table(NAME, ADDRESS, MET, "")
-            + &table(MET, MET_ADDRESS, NAME, MET_CAP);
-        fs::write(&file, tables).map_err(BenchError::Directory)?;
-        let daemon = NetChannel::start_daemon(
-            &options.netchannel,
-            &folder.join("daemon.sock"),
-            &folder,
-            None,
-            &["--config".into(), file.into_os_string()],
-        );
-        let beside = |name: &str| match &daemon {
-            Ok(daemon) => Ok(daemon.beside(name).uncounted()),
-            Err(problem) => Err(problem.clone()),
-        };
-        let (met, own) = (beside(MET), beside(NAME));
-        let daemon = daemon.map(|daemon| daemon.of_tenant(NAME));
-        let session = |host: &Host, netchannel| {
-            Session::on(
-                host,
-                options.plan.seconds,
-                &folder,
-                &options.worker,
-                netchannel,
-            )
-        };
-        Ok(Some(Meeting {
-            sessions: [
-                session(&hosts.a, daemon),
-                session(&hosts.b, met),
-                session(&hosts.b, own),
-            ],
-            address: hosts.b.address(),
-        }))
+/// Lets a host make many connections one after the other: addresses in TIME_WAIT are used again.
+fn many_ports(host: &Host) -> Result<(), BenchError> {
+    for (name, value) in [
+        ("ipv4/tcp_tw_reuse", "1"),
+        ("ipv4/ip_local_port_range", "10000 65535"),
+    ] {
+        host.set(name, value).map_err(BenchError::Directory)?;
     }
-
-    fn run(&self) -> Run {
-        let [client, met, own] = &self.sessions;
-        let met_address = MET_ADDRESS.parse().unwrap_or(self.address);
-        let mut all = Vec::new();
-        for (case, server, address) in [
-            (Case::Meet, met, met_address),
-            (Case::MeetDirectly, own, IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        ] {
-            let ends = Ends::of_tenants((server, client), self.address, address);
-            match builtin::streams(&ends, Transport::Netchannel, case) {
-                Ok(figures) => all.extend(figures),
-                Err(error) => return Run::from(Err(error)),
-            }
-        }
-        Run::from(Ok(all))
-    }
+    Ok(())
 }
 
 /// The ends of either direction.
@@ -240,7 +197,21 @@ fn figures(case: Case, Both { out, into }: &Both<'_>, transport: Transport) -> F
         Case::StreamIn => builtin::stream(into, transport, case),
         Case::Pingpong | Case::Pingpong4k => builtin::pingpong(out, transport, case),
         Case::Connections => builtin::connections(out, transport),
-        Case::Meet | Case::MeetDirectly => builtin::streams(out, transport, case),
+        Case::Meet
+        | Case::MeetDirectly
+        | Case::Colocated
+        | Case::ColocatedDirectly
+        | Case::Congestion8
+        | Case::Overhead1Gbit
+        | Case::Overhead2Gbit
+        | Case::Overhead4Gbit
+        | Case::Overhead8Gbit => builtin::streams(out, transport, case),
+        Case::Latency1
+        | Case::Latency1000
+        | Case::Overhead2k
+        | Case::Overhead4k
+        | Case::Overhead8k
+        | Case::Overhead12k => builtin::requests(into, transport, case),
         _ => builtin::stream(out, transport, case),
     }
 }

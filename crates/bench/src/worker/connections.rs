@@ -34,12 +34,12 @@ struct Served {
     received: usize,
 }
 
-/// Serves until it is killed.
-pub fn serve(address: &Address) -> Result<(), WorkerError> {
+/// Serves at so many addresses until it is killed.
+pub fn serve(address: &Address, addresses: u8) -> Result<(), WorkerError> {
     let (first, bound) = Listener::bind(address)?;
     let mut listeners = vec![first];
     if matches!(bound, Address::Tcp(_)) {
-        for index in 1..CLIENTS {
+        for index in 1..addresses {
             listeners.push(Listener::bind(&destination(&bound, index))?.0);
         }
     }

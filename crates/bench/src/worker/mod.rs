@@ -18,10 +18,12 @@ mod connections;
 mod families;
 mod payload;
 mod pingpong;
+mod requests;
 mod stream;
 mod system;
 
 pub use connections::CLIENTS;
+pub use requests::Answers;
 
 use address::{Address, AddressError};
 use families::Family;
@@ -36,7 +38,7 @@ use std::time::Duration;
 pub enum WorkerError {
     /// The command line is not one of ours.
     #[error(
-        "usage: serve WORKLOAD[/SIZE] ADDRESS [CONNECTIONS] | drive WORKLOAD[/SIZE] ADDRESS[,ADDRESS..] SECONDS [N] | \
+        "usage: serve WORKLOAD[/SIZE] ADDRESS [CONNECTIONS] | drive WORKLOAD[/SIZE][@RATE] ADDRESS[,ADDRESS..] SECONDS [N] | \
          calls KIND SECONDS"
     )]
     Usage,
@@ -92,7 +94,8 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
             match sized(workload)? {
                 ("stream", _) => stream::serve(&address, connections),
                 ("pingpong", size) => pingpong::serve(&address, size, connections),
-                ("connections", None) => connections::serve(&address),
+                ("connections", None) => connections::serve(&address, CLIENTS),
+                ("requests", None) => connections::serve(&address, 1),
                 (workload, None) => match Family::of(workload) {
                     Some(family) => families::serve(&address, family),
                     None => Err(WorkerError::Usage),
@@ -106,12 +109,18 @@ fn dispatch(words: &[&str]) -> Result<(), WorkerError> {
             let address = addresses.first().ok_or(WorkerError::Usage)?;
             let duration = duration(seconds)?;
             let outcome = match (sized(workload)?, index) {
+                (("requests", None), [load]) => {
+                    requests::drive(address, duration, &load.parse()?)?.all()?
+                }
+                (("attempts", None), [load]) => {
+                    return report(&requests::drive(address, duration, &load.parse()?)?);
+                }
                 (("stream", size), []) => {
                     let size = size.unwrap_or(CALL);
                     if size == 0 || !CALL.is_multiple_of(size) {
                         return Err(WorkerError::Usage);
                     }
-                    stream::drive(&addresses, duration, size)?
+                    stream::drive(&addresses, duration, size, rate(workload)?)?
                 }
                 (("pingpong", size), []) => pingpong::drive(address, size, duration)?,
                 ((workload, None), [index])
@@ -141,6 +150,7 @@ fn duration(seconds: &str) -> Result<Duration, WorkerError> {
 
 /// `pingpong/4096` is `pingpong` with messages of that size.
 fn sized(workload: &str) -> Result<(&str, Option<usize>), WorkerError> {
+    let (workload, _) = workload.split_once('@').unwrap_or((workload, ""));
     match workload.split_once('/') {
         None => Ok((workload, None)),
         Some((name, size)) => {
@@ -148,6 +158,15 @@ fn sized(workload: &str) -> Result<(&str, Option<usize>), WorkerError> {
             Ok((name, Some(size)))
         }
     }
+}
+
+/// `stream/8192@125` writes 125 megabits in each second; here in bytes.
+fn rate(workload: &str) -> Result<Option<f64>, WorkerError> {
+    let Some((_, rate)) = workload.split_once('@') else {
+        return Ok(None);
+    };
+    let megabits: f64 = rate.parse().map_err(|_| WorkerError::Usage)?;
+    Ok(Some(megabits * 1e6 / 8.0).filter(|rate| *rate > 0.0))
 }
 
 /// Says that the server listens, and where.
@@ -167,7 +186,7 @@ fn start_signal() -> Result<(), WorkerError> {
     Ok(())
 }
 
-fn report(outcome: &Outcome) -> Result<(), WorkerError> {
+fn report(outcome: &impl Serialize) -> Result<(), WorkerError> {
     line(&serde_json::to_string(outcome).map_err(io::Error::from)?)
 }
 

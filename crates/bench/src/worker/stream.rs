@@ -82,21 +82,23 @@ fn read(mut connection: Connection) -> Result<Outcome, WorkerError> {
     ))
 }
 
-/// Writes to all for `duration`, `size` bytes with each call; a divisor of [`CALL`].
+/// Writes to all for `duration`, `size` bytes with each call, a divisor of [`CALL`]; at a `rate` in bytes per second each, or as fast as
+/// it goes.
 pub fn drive(
     addresses: &[Address],
     duration: Duration,
     size: usize,
+    rate: Option<f64>,
 ) -> Result<Outcome, WorkerError> {
     let begun = addresses.iter().map(|address| begin(address, size));
     let mut begun = begun.collect::<Result<Vec<_>, _>>()?;
     start_signal()?;
     if let [(connection, source)] = begun.as_mut_slice() {
-        return write_for(connection, source, duration, size);
+        return write_for(connection, source, duration, (size, rate));
     }
     let outcomes = thread::scope(|scope| {
         let writers = begun.iter_mut().map(|(connection, source)| {
-            scope.spawn(move || write_for(connection, source, duration, size))
+            scope.spawn(move || write_for(connection, source, duration, (size, rate)))
         });
         joined(writers.collect())
     })?;
@@ -116,13 +118,17 @@ fn write_for(
     connection: &mut Connection,
     source: &mut StreamSource,
     duration: Duration,
-    size: usize,
+    (size, rate): (usize, Option<f64>),
 ) -> Result<Outcome, WorkerError> {
     let begin = Instant::now();
     let mut written = 0;
     while begin.elapsed() < duration {
         write(connection, source.next_call(), size)?;
         written += CALL as u64;
+        if let Some(rate) = rate {
+            let due = Duration::from_secs_f64(to_float(written) / rate);
+            thread::sleep(due.saturating_sub(begin.elapsed()));
+        }
     }
     connection.finish()?;
     // The reader's close: all bytes are read by then.

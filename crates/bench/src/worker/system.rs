@@ -2,7 +2,9 @@
 //! an ordinary C program would make them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// A level-triggered epoll set.
 pub struct Epoll {
@@ -28,15 +30,35 @@ impl Epoll {
 
     /// Reports `descriptor` under `token` whenever it can be read.
     pub fn add(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, descriptor, libc::EPOLLIN, token)
+    }
+
+    /// Reports it when it can be written to: a connection has been made, or not.
+    pub fn add_writable(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, descriptor, libc::EPOLLOUT, token)
+    }
+
+    /// Reports one that is in the set when it can be read from now on.
+    pub fn make_readable(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, descriptor, libc::EPOLLIN, token)
+    }
+
+    fn control(
+        &self,
+        what: libc::c_int,
+        descriptor: BorrowedFd<'_>,
+        events: libc::c_int,
+        token: u64,
+    ) -> io::Result<()> {
         let mut event = libc::epoll_event {
-            events: libc::EPOLLIN.cast_unsigned(),
+            events: events.cast_unsigned(),
             u64: token,
         };
         // SAFETY: both descriptors are open and `event` lives through the call.
         let result = unsafe {
             libc::epoll_ctl(
                 self.descriptor.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
+                what,
                 descriptor.as_raw_fd(),
                 &raw mut event,
             )
@@ -48,17 +70,33 @@ impl Epoll {
         }
     }
 
-    /// Waits, then puts the tokens that can be read into `ready`.
+    /// Waits, then puts the tokens of which there is news into `ready`.
     pub fn wait(&mut self, ready: &mut Vec<u64>) -> io::Result<()> {
+        self.wait_until(ready, None)
+    }
+
+    /// The same, so long at most.
+    pub fn wait_at_most(&mut self, ready: &mut Vec<u64>, limit: Duration) -> io::Result<()> {
+        self.wait_until(ready, Some(limit))
+    }
+
+    fn wait_until(&mut self, ready: &mut Vec<u64>, limit: Option<Duration>) -> io::Result<()> {
         let capacity = i32::try_from(self.events.len()).unwrap_or(i32::MAX);
-        // SAFETY: `events` has room for `capacity` elements.
-        let count = unsafe {
-            libc::epoll_wait(
-                self.descriptor.as_raw_fd(),
-                self.events.as_mut_ptr(),
-                capacity,
-                -1,
-            )
+        let set = self.descriptor.as_raw_fd();
+        let events = self.events.as_mut_ptr();
+        let count = match limit {
+            // SAFETY: `events` has room for `capacity` elements.
+            None => unsafe { libc::epoll_wait(set, events, capacity, -1) },
+            Some(limit) => {
+                let limit = [limit.as_secs(), limit.subsec_nanos().into()];
+                let number = libc::SYS_epoll_pwait2;
+                // SAFETY: as above; the limit lives through the call, and is as the kernel has it; no signals are allowed. By number,
+                // as older C libraries do not have it.
+                let count = unsafe {
+                    libc::syscall(number, set, events, capacity, limit.as_ptr(), 0_usize, 0)
+                };
+                libc::c_int::try_from(count).unwrap_or(-1)
+            }
         };
         ready.clear();
         if count < 0 {
@@ -72,6 +110,58 @@ impl Epoll {
         let count = usize::try_from(count).unwrap_or(0);
         ready.extend(self.events[..count].iter().map(|event| event.u64));
         Ok(())
+    }
+}
+
+/// Begins to connect; whether it succeeds is told by [`pending_error`] when it can be written to.
+pub fn connect_nonblocking(address: SocketAddr) -> io::Result<OwnedFd> {
+    let SocketAddr::V4(address) = address else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers; the result is checked before it is owned.
+    let descriptor = unsafe { libc::socket(libc::AF_INET, kind, 0) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor just made, owned by nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let name = libc::sockaddr_in {
+        sin_family: libc::sa_family_t::try_from(libc::AF_INET).unwrap_or(0),
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: address.ip().to_bits().to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_in>()).unwrap_or(0);
+    // SAFETY: the name is live and of the length given.
+    let result = unsafe { libc::connect(descriptor, (&raw const name).cast(), length) };
+    let error = io::Error::last_os_error();
+    if result != 0 && error.raw_os_error() != Some(libc::EINPROGRESS) {
+        return Err(error);
+    }
+    Ok(socket)
+}
+
+/// The error that a socket has for us.
+pub fn pending_error(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut error: libc::c_int = 0;
+    let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
+    // SAFETY: the option writes at most `length` bytes into the live `error`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut error).cast(),
+            &raw mut length,
+        )
+    };
+    match (result, error) {
+        (0, 0) => Ok(()),
+        (0, error) => Err(io::Error::from_raw_os_error(error)),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
