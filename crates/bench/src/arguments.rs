@@ -10,6 +10,7 @@ use crate::patterns::{self, PatternsArguments};
 use crate::repetitions::{OnOneHost, Repeated};
 use crate::tenants::caps::CapsArguments;
 use crate::tenants::fairness::FairnessArguments;
+use crate::tenants::switch::SwitchArguments;
 use crate::tenants::{self, TenantsArguments};
 use clap::{Args, Subcommand};
 use netchannel_namespaces::Error as Refused;
@@ -74,6 +75,10 @@ pub enum Between {
     #[command(after_help = tenants::fairness::HELP)]
     Fairness(FairnessArguments),
 
+    /// Measure what a change of a tenant's stack under load does to its connections
+    #[command(after_help = tenants::switch::HELP)]
+    Switch(SwitchArguments),
+
     /// Measure traffic patterns between two such hosts: single flow, incast, outcast, all-to-all, RPCs and more
     #[command(after_help = patterns::HELP)]
     Patterns(PatternsArguments),
@@ -131,6 +136,7 @@ impl Arguments {
             Some(Between::Tenants(tenants)) => tenants.execute(launcher.netchannel, worker),
             Some(Between::Caps(caps)) => caps.execute(launcher.netchannel, &worker),
             Some(Between::Fairness(fairness)) => fairness.execute(launcher.netchannel, &worker),
+            Some(Between::Switch(switch)) => switch.execute(launcher.netchannel, &worker),
             Some(Between::Patterns(patterns)) => {
                 let report = patterns::run(patterns, launcher.netchannel, worker)?;
                 patterns.shown.print(|| report.json(), || report.table())?;

@@ -16,6 +16,7 @@ pub mod caps;
 pub mod fairness;
 mod meeting;
 mod served;
+pub mod switch;
 
 pub use arguments::{HELP, TenantsArguments, TenantsExperiment};
 
