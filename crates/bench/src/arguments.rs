@@ -10,6 +10,7 @@ use crate::patterns::{self, PatternsArguments};
 use crate::repetitions::{OnOneHost, Repeated};
 use crate::tenants::caps::CapsArguments;
 use crate::tenants::fairness::FairnessArguments;
+use crate::tenants::idle::IdleArguments;
 use crate::tenants::switch::SwitchArguments;
 use crate::tenants::{self, TenantsArguments};
 use clap::{Args, Subcommand};
@@ -75,6 +76,10 @@ pub enum Between {
     #[command(after_help = tenants::fairness::HELP)]
     Fairness(FairnessArguments),
 
+    /// Measure what many tenants with an idle program each need, in time and memory
+    #[command(after_help = tenants::idle::HELP)]
+    Idle(IdleArguments),
+
     /// Measure what a change of a tenant's stack under load does to its connections
     #[command(after_help = tenants::switch::HELP)]
     Switch(SwitchArguments),
@@ -136,6 +141,7 @@ impl Arguments {
             Some(Between::Tenants(tenants)) => tenants.execute(launcher.netchannel, worker),
             Some(Between::Caps(caps)) => caps.execute(launcher.netchannel, &worker),
             Some(Between::Fairness(fairness)) => fairness.execute(launcher.netchannel, &worker),
+            Some(Between::Idle(idle)) => idle.execute(launcher.netchannel, &worker),
             Some(Between::Switch(switch)) => switch.execute(launcher.netchannel, &worker),
             Some(Between::Patterns(patterns)) => {
                 let report = patterns::run(patterns, launcher.netchannel, worker)?;

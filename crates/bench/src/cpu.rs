@@ -65,7 +65,8 @@ fn children(process: libc::pid_t) -> Vec<libc::pid_t> {
     lists.flatten().collect()
 }
 
-fn of_process(process: libc::pid_t) -> Duration {
+/// The CPU time of a living process alone.
+pub fn of_process(process: libc::pid_t) -> Duration {
     let mut clock = 0;
     // SAFETY: `clock` is a live output.
     if unsafe { libc::clock_getcpuclockid(process, &raw mut clock) } != 0 {
@@ -92,12 +93,23 @@ fn of_waited_for(process: libc::pid_t) -> Duration {
     Duration::from_secs(waited_for_ticks(&stat)) / per_second
 }
 
+/// The kernel's ticks of a living process alone: utime and stime.
+pub fn ticks(process: libc::pid_t) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    sum_of_two(&stat, 11)
+}
+
 /// The fields cutime and cstime, counted from the end of the name, which may hold anything.
 fn waited_for_ticks(stat: &str) -> u64 {
+    sum_of_two(stat, 13)
+}
+
+/// Two fields, the first of which has so many between the name and itself.
+fn sum_of_two(stat: &str, before: usize) -> u64 {
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields
         .split_whitespace()
-        .skip(13)
+        .skip(before)
         .take(2)
         .filter_map(|field| field.parse::<u64>().ok())
         .sum()
@@ -138,6 +150,7 @@ mod tests {
     fn ticks_of_waited_for_children_are_found_behind_any_name() {
         let stat = "42 (a) 1 2) S 1 42 42 0 -1 4194560 107 9000 0 11 3 5 70 8 20 0 1 0 100 2 3";
         assert_eq!(waited_for_ticks(stat), 78);
+        assert_eq!(sum_of_two(stat, 11), 8);
         assert_eq!(waited_for_ticks(""), 0);
     }
 

@@ -14,6 +14,7 @@
 mod arguments;
 pub mod caps;
 pub mod fairness;
+pub mod idle;
 mod meeting;
 mod served;
 pub mod switch;
