@@ -11,6 +11,7 @@ use crate::repetitions::{OnOneHost, Repeated};
 use crate::tenants::caps::CapsArguments;
 use crate::tenants::fairness::FairnessArguments;
 use crate::tenants::idle::IdleArguments;
+use crate::tenants::multiplexing::MultiplexingArguments;
 use crate::tenants::switch::SwitchArguments;
 use crate::tenants::{self, TenantsArguments};
 use clap::{Args, Subcommand};
@@ -80,6 +81,10 @@ pub enum Between {
     #[command(after_help = tenants::idle::HELP)]
     Idle(IdleArguments),
 
+    /// Measure what must be reserved for the stacks of bursty tenants: a stack each, and one for all
+    #[command(after_help = tenants::multiplexing::HELP)]
+    Multiplexing(MultiplexingArguments),
+
     /// Measure what a change of a tenant's stack under load does to its connections
     #[command(after_help = tenants::switch::HELP)]
     Switch(SwitchArguments),
@@ -142,6 +147,7 @@ impl Arguments {
             Some(Between::Caps(caps)) => caps.execute(launcher.netchannel, &worker),
             Some(Between::Fairness(fairness)) => fairness.execute(launcher.netchannel, &worker),
             Some(Between::Idle(idle)) => idle.execute(launcher.netchannel, &worker),
+            Some(Between::Multiplexing(one)) => one.execute(launcher.netchannel, &worker),
             Some(Between::Switch(switch)) => switch.execute(launcher.netchannel, &worker),
             Some(Between::Patterns(patterns)) => {
                 let report = patterns::run(patterns, launcher.netchannel, worker)?;

@@ -16,6 +16,7 @@ pub mod caps;
 pub mod fairness;
 pub mod idle;
 mod meeting;
+pub mod multiplexing;
 mod served;
 pub mod switch;
 
