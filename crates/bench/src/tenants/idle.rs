@@ -101,6 +101,8 @@ pub struct Needs {
     pub part: &'static str,
     /// Kilobytes for each tenant.
     pub kilobytes: f64,
+    /// Descriptors for each tenant.
+    pub descriptors: f64,
     /// Ticks in all the time.
     pub ticks: u64,
     /// Milliseconds of processor time in all the time.
@@ -148,20 +150,21 @@ impl IdleReport {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{:<12}{:>16}{time:>18}{:>14}",
-            "part", "KB per tenant", "CPU ms"
+            "{:<12}{:>16}{:>16}{time:>18}{:>14}",
+            "part", "KB per tenant", "descriptors", "CPU ms"
         );
         let sum = Needs {
             part: "together",
             kilobytes: self.parts.iter().map(|part| part.kilobytes).sum(),
+            descriptors: self.parts.iter().map(|part| part.descriptors).sum(),
             ticks: self.parts.iter().map(|part| part.ticks).sum(),
             milliseconds: self.parts.iter().map(|part| part.milliseconds).sum(),
         };
         for part in self.parts.iter().chain([&sum]) {
             let _ = writeln!(
                 text,
-                "{:<12}{:>16.1}{:>18}{:>14.1}",
-                part.part, part.kilobytes, part.ticks, part.milliseconds
+                "{:<12}{:>16.1}{:>16.1}{:>18}{:>14.1}",
+                part.part, part.kilobytes, part.descriptors, part.ticks, part.milliseconds
             );
         }
         text
@@ -222,7 +225,8 @@ pub fn run(
         );
         if number % AT_A_TIME == AT_A_TIME - 1 || number + 1 == count {
             let first = programs.len().saturating_sub(AT_A_TIME as usize);
-            all_ready(&mut programs[first..]).map_err(wrong)?;
+            let ready = all_ready(&mut programs[first..]);
+            ready.map_err(|error| failed(error, &daemon, number))?;
         }
         if number % 100 == 99 {
             say(&format!("{} programs", number + 1));
@@ -239,15 +243,22 @@ pub fn run(
     let parts = parts(&daemon, &programs);
     let before = parts.each_ref().map(|(_, processes)| used(processes));
     pause(arguments.seconds)?;
-    let own = average(&without.iter().map(Process::pid).collect::<Vec<_>>());
+    let without: Vec<_> = without.iter().map(Process::pid).collect();
+    let own = average(&without, proportional);
+    let own_descriptors = average(&without, descriptors);
     let tenants = f64::from(count);
     let needs = parts.iter().zip(before).map(|((part, processes), before)| {
         let (ticks, time) = used(processes);
-        let kilobytes: f64 = processes.iter().map(|one| proportional(*one)).sum();
-        let own = if *part == LIBRARY { own * tenants } else { 0.0 };
+        let is_library = *part == LIBRARY;
+        let each = |of: fn(libc::pid_t) -> f64, own: f64| {
+            let sum: f64 = processes.iter().map(|one| of(*one)).sum();
+            let own = if is_library { own } else { 0.0 };
+            (sum / tenants - own).max(0.0)
+        };
         Needs {
             part,
-            kilobytes: (kilobytes - own).max(0.0) / tenants,
+            kilobytes: each(proportional, own),
+            descriptors: each(descriptors, own_descriptors),
             ticks: ticks - before.0,
             milliseconds: time.saturating_sub(before.1).as_secs_f64() * 1e3,
         }
@@ -386,9 +397,31 @@ fn kilobytes(rollup: &str) -> f64 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0.0)
 }
 
-fn average(processes: &[libc::pid_t]) -> f64 {
-    let sum: f64 = processes.iter().map(|one| proportional(*one)).sum();
+/// Open descriptors of a process.
+fn descriptors(process: libc::pid_t) -> f64 {
+    let open = fs::read_dir(format!("/proc/{process}/fd"));
+    open.map_or(0.0, |open| to_float(open.count() as u64))
+}
+
+fn average(processes: &[libc::pid_t], of: fn(libc::pid_t) -> f64) -> f64 {
+    let sum: f64 = processes.iter().map(|one| of(*one)).sum();
     sum / to_float(processes.len() as u64).max(1.0)
+}
+
+/// A program that does not start, with what it may lack.
+fn failed(error: RunError, daemon: &NetChannel, number: u32) -> BenchError {
+    if matches!(error, RunError::Interrupted) {
+        return wrong(error);
+    }
+    let [(_, daemon), (_, stacks), _] = parts(daemon, &[]);
+    let open =
+        |processes: &[libc::pid_t]| processes.iter().map(|one| descriptors(*one)).sum::<f64>();
+    BenchError::Options(format!(
+        "the program of tenant {number} does not start: {error} (the daemon has {} descriptors open, the stack {}; ulimit -Hn says how \
+         many they may have)",
+        open(&daemon),
+        open(&stacks)
+    ))
 }
 
 /// Each program has a pipe of ours.
