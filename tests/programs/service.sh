@@ -6,8 +6,8 @@ need systemd-analyze setpriv curl openssl "$PYTHON"
 UNIT=$HERE/../../dist/netchannel.service
 # Tenths of systemd's exposure level.
 MOST_EXPOSURE=25
-# As the kernel shows them: NET_BIND_SERVICE (10), SYS_PTRACE (19), SYS_NICE (23).
-CAPABILITIES=0000000000880400
+# As the kernel shows them: CHOWN (0), NET_BIND_SERVICE (10), SYS_PTRACE (19), SYS_NICE (23).
+CAPABILITIES=0000000000880401
 USER_ID=61017
 
 exposure() {
@@ -46,6 +46,11 @@ listen = "127.0.0.1:$METRICS"
 name = "there"
 addresses = ["127.0.0.2:9"]
 key-file = "key"
+[[tenants]]
+name = "web"
+addresses = ["10.88.0.2"]
+reach = ["192.0.2.0/24"]
+user = $USER_ID
 END
 }
 
@@ -66,6 +71,18 @@ talk() {
     "$NETCHANNEL_PROGRAM" ss --listening --socket "$SOCKET" | grep ":$PORT" >/dev/null || fail "ss does not show the server"
 }
 
+# The socket of a tenant is its user's, and opened by nobody else but root.
+serve_tenant() {
+    local tenant=$TMP/tenants/web/nc.sock owner
+    until_true 10 "the tenant's socket" test -S "$tenant"
+    owner=$(stat --format %u "$tenant")
+    [ "$owner" = "$USER_ID" ] || fail "the socket of a tenant belongs to $owner"
+    limited 20 setpriv --reuid "$USER_ID" --regid "$USER_ID" --clear-groups env LD_PRELOAD="$NETCHANNEL_LIBRARY" NETCHANNEL_SOCKET="$tenant" \
+        "$PYTHON" -c "import socket; print(socket.socket().connect_ex(('10.88.0.2', 9)))" >"$TMP/tenant.log"
+    [ "$(cat "$TMP/tenant.log")" = 111 ] || fail "a program of the tenant's user: $(cat "$TMP/tenant.log")"
+    "$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" | grep web >/dev/null || fail "no tenant"
+}
+
 exposure
 under_unit
 configure
@@ -81,6 +98,7 @@ done
 [ "$(shown NoNewPrivs)" = 1 ] || fail "no_new_privs is not set"
 [ "$(shown Seccomp)" = 2 ] || fail "no filter of system calls is there"
 talk
+serve_tenant
 curl -sSf "http://127.0.0.1:$METRICS/metrics" | grep netchannel_ >/dev/null || fail "no metrics"
 "$NETCHANNEL_PROGRAM" config reload --socket "$SOCKET" >/dev/null || fail "the configuration is not read again"
 "$NETCHANNEL_PROGRAM" peers --socket "$SOCKET" | grep there >/dev/null || fail "no peer"
