@@ -347,8 +347,35 @@ sleeps() {
     done | xargs
 }
 
+# Two containers of one tenant, with network namespaces of their own: servers of several processes in one, clients in the other.
+two_containers() {
+    local other=$ID-other by way
+    add_namespaces "$other"
+    by=("$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET" run web -- nsenter --net="/run/netns/$other")
+    start nginx "${IN[@]}" nginx -c "$TMP/nginx/nginx.conf" -e "$TMP/nginx/error.log"
+    until_true 10 "nginx of the neighbour" "${by[@]}" curl --silent --fail --max-time 1 --output /dev/null "http://$OWN/small"
+    limited 30 "${by[@]}" ab -q -n 3000 -c 32 "http://$OWN/small" >"$TMP/client.log" 2>&1 || fail "nginx of the neighbour: $(tail -n 3 "$TMP/client.log")"
+    expect "nginx of the neighbour" "Complete requests: 3000 Failed requests: 0" "$(grep -E '^(Complete|Failed) requests' "$TMP/client.log" | xargs)"
+    limited 30 "${by[@]}" curl --silent -o "$TMP/got/large" "http://$OWN/large" || fail "a large file of the neighbour"
+    expect "a large file of the neighbour" "$(checksum "$TMP/large")" "$(checksum "$TMP/got/large")"
+    expect "who comes from the neighbour" "$OWN $OWN:80" "$("${by[@]}" curl --silent "http://$OWN/who")"
+    stop "$LAST_STARTED"
+    # Those that wait in accept, and one that is busy.
+    start forked "${IN[@]}" "$PYTHON" "$HERE/helpers/waiting_server.py" forked 7200
+    until_true 10 "a forked server of the neighbour" "${by[@]}" curl --silent --http0.9 --max-time 1 --output /dev/null "http://$OWN:7200/"
+    limited 30 "${by[@]}" "$PYTHON" -c "
+import socket
+for _ in range(300):
+    with socket.create_connection(('$OWN', 7200)) as s:
+        assert s.recv(10) == b'forked'
+print('all')" >"$TMP/client.log" 2>&1 || true
+    expect "a forked server of the neighbour" all "$(tail -n 1 "$TMP/client.log")"
+    stop "$LAST_STARTED"
+}
+
 boundaries() {
     CHECKED=0
+    two_containers
     waiting_servers
     configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]"
     reload

@@ -9,6 +9,7 @@
 //! | Unlisten | 0 listener, or 0 for all that were not announced after an exec; 1 not 0 where it may listen for nobody any more | | |
 //! | Queue | 0 listener, 1 the name of the queue that its holders have together, or 0 where the program has no part in it any more, 2 flags | 0 how many programs accept from it and go on to | |
 //! | Join | 0 listener, 1 link whose connections go through the listener's queue | 0 slots, 1 arena bytes, 2 user of the client | <- link |
+//! | Enter | 0 listener, 1 link whose connections go through the listener's queue, 2 slot: for a client in another network namespace than the queue | | -> the acceptor's end of the anchor |
 //! | Connect | 0 listener, 1-3 destination, which must be the listener's, 4 not 0 for a link whose connections go through the listener's queue, of which the memory is all that is answered | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow, 4 user of all that hold the listener, or accept from its queue; all ones where there are several | <- link, link channel, anchors |
 //! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to keep it for the own next image, 4 user of the client, for a link that the daemon does not know | | -> link, link channel, anchor |
 //! | Ports | 0 how many, or 0 and the socket that shows the port: then 1-3 to where it is to be connected, 5 process | 0 first port, 1 how many | -> a TCP socket that the program has bound to the port, if it asks for that one |
@@ -80,6 +81,8 @@ pub enum Operation {
     Join = 13,
     /// Fetch a pair for questions to name servers.
     Names = 14,
+    /// Offer one connection to the acceptors of a listener whose queue is out of reach.
+    Enter = 15,
 }
 
 impl Operation {
@@ -101,6 +104,7 @@ impl Operation {
             12 => Self::Queue,
             13 => Self::Join,
             14 => Self::Names,
+            15 => Self::Enter,
             _ => return None,
         })
     }
@@ -198,6 +202,6 @@ mod tests {
         assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
         assert_eq!(Message::from_bytes(&[0; 128]), None);
         assert_eq!(Message::from_bytes(&message.to_bytes()[..127]), None);
-        assert_eq!(Operation::from_word(15), None);
+        assert_eq!(Operation::from_word(16), None);
     }
 }

@@ -6,9 +6,10 @@ use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET};
 use netchannel_abi::message::Operation;
 use netchannel_shm::{Access, Region};
 use rustix::io::Errno;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
-use support::{Client, Served, inode, small};
+use support::{Client, Served, inode, packet_pair, receive, small};
 
 const NAME: u64 = 0x1234_5678_9abc_def0;
 
@@ -116,4 +117,58 @@ fn a_link_of_a_queue_is_for_the_holders_of_its_listener() {
         server.status_of(Operation::Join, &[listener, link]),
         missing
     );
+}
+
+#[test]
+fn a_connection_whose_client_can_not_enter_the_queue_is_offered_to_its_acceptors() {
+    let served = Served::new(small(), None);
+    let (mut server, listener, _directory, accepts) = with_queue(&served);
+    let mut client = Client::attached(&served);
+    let connect = |client: &mut Client, queued| {
+        let words = [listener, 0, 0, 0, queued];
+        let (answer, given) = client.ask(Operation::Connect, &words, &[]).unwrap();
+        assert_eq!(answer.status, 0);
+        (answer.words[0], given)
+    };
+    let (link, given) = connect(&mut client, 1);
+    let (anchor, other) = UnixStream::pair().unwrap();
+    let enter = |client: &mut Client, words: [u64; 3]| {
+        let entered = client.ask(Operation::Enter, &words, &[anchor.as_fd()]);
+        entered.unwrap().0.status
+    };
+    assert_eq!(enter(&mut client, [listener, link, 5]), 0);
+    let (offer, offered) = receive(&accepts).unwrap();
+    assert_eq!(offer.operation, Operation::Offer as u32);
+    assert_eq!(&offer.words[..2], &[link, listener]);
+    assert_eq!(&offer.words[6..8], &[5, 1]);
+    assert_eq!(inode(&offered[0]), inode(&given[0]), "the link's memory");
+    assert_eq!(inode(&offered[2]), inode(&anchor), "the anchor");
+    // Neither another's link, nor one without a queue, nor a slot that there is not, nor another listener.
+    let refused = raw(Errno::PERM);
+    let mut stranger = Client::attached(&served);
+    let (another, _channel) = stranger.listen();
+    assert_eq!(enter(&mut stranger, [listener, link, 5]), refused);
+    assert_eq!(enter(&mut stranger, [another, link, 5]), refused);
+    let (direct, _ends) = connect(&mut client, 0);
+    assert_eq!(receive(&accepts).unwrap().0.words[7], 0, "a link");
+    assert_eq!(enter(&mut client, [listener, direct, 5]), refused);
+    assert_eq!(enter(&mut client, [another, link, 5]), refused);
+    assert_eq!(enter(&mut client, [listener, link, 1 << 20]), refused);
+    let missing = enter(&mut client, [listener, link + 100, 5]);
+    assert_eq!(missing, raw(Errno::NOENT));
+    rustix::io::ioctl_fionbio(&accepts, true).unwrap();
+    let heard = rustix::io::read(&accepts, &mut [0_u8; 8]);
+    assert_eq!(heard, Err(Errno::AGAIN), "something else was offered");
+    // No descriptor that is none of a connection is passed on.
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let (listening, _other) = packet_pair();
+    for wrong in [file.as_fd(), listening.as_fd()] {
+        let mut liar = Client::attached(&served);
+        let (own, _memory) = connect(&mut liar, 1);
+        assert!(
+            liar.ask(Operation::Enter, &[listener, own, 5], &[wrong])
+                .is_none()
+        );
+    }
+    drop((other, server.status_of(Operation::Queue, &[listener, 0])));
 }

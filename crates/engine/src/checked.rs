@@ -154,7 +154,7 @@ impl CoreEngine {
 
 /// Whether a descriptor is a connected local socket. Nothing else is passed on, in particular no descriptor that would
 /// keep a program alive that has ended.
-fn is_connected(socket: &OwnedFd, kind: SocketType) -> bool {
+pub(super) fn is_connected(socket: &OwnedFd, kind: SocketType) -> bool {
     sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(socket) == Ok(kind)
         && sockopt::socket_acceptconn(socket) == Ok(false)

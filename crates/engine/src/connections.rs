@@ -1,6 +1,6 @@
 //! Links between two programs: made on request, and offered to the holders of a listener.
 
-use super::checked::Reachable;
+use super::checked::{Reachable, is_connected};
 use super::link::{End, Link, Made};
 use super::state::{Answer, CoreEngine, Refusal};
 use crate::limits::{FIRST_ANCHORS, LINKS_PER_SEARCH, MOST_OFFERS};
@@ -99,6 +99,41 @@ impl CoreEngine {
         answer.words[2] = u64::from(link.user);
         answer.descriptors = vec![Rc::clone(&link.memory)];
         Ok(answer)
+    }
+
+    /// Offers one connection of a queued link of program `number` to the acceptors: the queue has its name in another network namespace
+    /// than the program.
+    pub(super) fn enter(
+        &mut self,
+        number: u32,
+        words: &[u64; 14],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        let refused = Refusal::Errno(Errno::PERM);
+        let (user, slot) = (self.program(number)?.user, words[2]);
+        let known = self.links.get(&words[1]).ok_or(Errno::NOENT)?;
+        let is_own = known.queued && known.client == number && known.user == user;
+        let (listener, memory) = (known.listener, Rc::clone(&known.memory));
+        if !is_own || u64::from(listener) != words[0] || slot >= self.limits.slots as u64 {
+            return Err(refused);
+        }
+        let acceptors = self.acceptors_for(listener, user);
+        let acceptors = acceptors.ok_or(Errno::PERM)?;
+        self.reachable(user, words[0], &Address::default())?;
+        // As in `join`: the memory is for the acceptors of one user.
+        let known = self.links.get(&words[1]).ok_or(Errno::NOENT)?;
+        if known.joined.get().is_some_and(|joined| joined != acceptors) {
+            return Err(refused);
+        }
+        let anchor = descriptors.into_iter().next();
+        let anchor = anchor.filter(|anchor| is_connected(anchor, SocketType::STREAM));
+        let anchor = anchor.ok_or(Refusal::Fault("an Enter without a connection"))?;
+        known.joined.set(Some(acceptors));
+        let words = self.words_of_one(listener, (words[1], number, user), slot);
+        // The memory takes the place of the channel, of which a queued link has none.
+        let offered = [Rc::clone(&memory), memory, Rc::new(anchor)];
+        self.offer(listener, words, &offered)?;
+        Ok(Answer::default())
     }
 
     /// Makes a link with this number of anchors.

@@ -33,7 +33,7 @@ impl CoreEngine {
             Operation::Attach => usize::from(words[5] != 0),
             // A listening socket proves the listener.
             Operation::Listen => usize::from(words[6] != 0),
-            Operation::Deposit => 1,
+            Operation::Deposit | Operation::Enter => 1,
             Operation::Reoffer => 3,
             // A bound socket shows the port that is requested.
             Operation::Ports if words[0] == 0 => descriptors.len().min(1),
@@ -74,6 +74,7 @@ impl CoreEngine {
             Operation::Unlisten => self.unlisten(number, words),
             Operation::Queue => self.queue(number, words),
             Operation::Join => self.join(number, words),
+            Operation::Enter => self.enter(number, words, descriptors),
             Operation::Connect => self.connect(number, words),
             Operation::Reoffer => self.reoffer(number, words, descriptors),
             Operation::Ports => self.reserve_ports(number, words, descriptors.first()),

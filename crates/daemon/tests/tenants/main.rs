@@ -20,6 +20,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -292,6 +293,15 @@ fn no_number_leads_to_another_tenants_listener() {
             let answer = hostile.client.ask(operation, &words, &[]);
             assert!(answer.is_none_or(|(message, _)| message.status != 0));
             hostile = Program::of(&served, "hostile");
+        }
+        // Nor does a connection of a link of its own come to them.
+        let (anchor, _other) = UnixStream::pair().unwrap();
+        for own in [u64::from(number), link.number()] {
+            let words = [u64::from(number), own, 3];
+            let answer = hostile
+                .client
+                .ask(Operation::Enter, &words, &[anchor.as_fd()]);
+            assert!(answer.is_some_and(|(message, _)| message.status != 0));
         }
     }
     rustix::io::ioctl_fionbio(&accepts, true).unwrap();

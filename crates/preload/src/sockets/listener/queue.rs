@@ -19,7 +19,7 @@ use netchannel_abi::message::{Operation, queue_flags};
 use super::daemon_renewal;
 use super::{Listener, Pending};
 use crate::descriptors::channel::Channel;
-use crate::descriptors::{attach, confinement, credentials, limits, names};
+use crate::descriptors::{attach, confinement, credentials, gateway, limits, names};
 use crate::ground::{clock, sys};
 use crate::sockets::foreign;
 use crate::sockets::link::{LinkEnd, Loan, reset_side};
@@ -33,6 +33,11 @@ const ROOT: u32 = 0;
 const NOBODY: u32 = u32::MAX;
 /// A client sends the message right after it has connected, but may be stopped in between.
 const MESSAGE_TIMEOUT: i64 = 100_000_000;
+
+/// How often a connection is offered again to acceptors that have too many offers.
+const OFFERS: u32 = 200;
+/// Nanoseconds between two offers.
+const PAUSE: i64 = 1_000_000;
 
 /// The queue, in a process that shares it.
 pub(super) struct Queue {
@@ -277,7 +282,11 @@ pub fn may_enter(target: &names::Target) -> bool {
 pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, i32> {
     let name = directory::queue_name(target.queue);
     link.mark_queued(handle);
-    let anchor = limits::for_library(|| sys::local::connect(&name))?;
+    let anchor = match limits::for_library(|| sys::local::connect(&name)) {
+        // A tenant's programs may be in several network namespaces, and the name is of one.
+        Err(libc::ECONNREFUSED) if gateway::is_used() => return offer(link, handle, target),
+        connected => connected?,
+    };
     // Another process may have taken the name by now.
     let is_known = |user| user == ROOT || credentials::at_daemon(user) == Some(target.queue_user);
     if !sys::local::peer(anchor).is_ok_and(|server| is_known(server.uid)) {
@@ -311,6 +320,35 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
         sent => {
             sys::close(anchor);
             Err(sent.err().unwrap_or(libc::ECONNREFUSED))
+        }
+    }
+}
+
+/// (client) As [`enter`], where the queue is out of reach: the daemon offers the connection to the acceptors.
+#[cold]
+fn offer(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, i32> {
+    let (anchor, theirs) = limits::for_library(sys::local::anchor_pair)?;
+    let made = sys::fcntl(anchor, libc::F_SETFL, sys::int(libc::O_NONBLOCK));
+    let mut words = [0; 14];
+    words[0] = u64::from(target.listener);
+    words[1] = link.number;
+    words[2] = u64::from(handle.index);
+    let offer = || attach::request(Operation::Enter, words, &[theirs], &mut [-1; sys::MOST]);
+    let mut offered = made.and_then(|_| offer());
+    for _ in 0..OFFERS {
+        if !matches!(offered, Err(libc::EAGAIN)) {
+            break;
+        }
+        // The acceptors have not taken what they were offered before.
+        sys::sleep(PAUSE);
+        offered = offer();
+    }
+    sys::close(theirs);
+    match offered {
+        Ok(_) => Ok(anchor),
+        Err(error) => {
+            sys::close(anchor);
+            Err(error)
         }
     }
 }

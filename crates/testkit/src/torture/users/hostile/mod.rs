@@ -126,7 +126,7 @@ fn request(attached: &mut HostileProgram, random: &mut Random) {
     }
     let wanted = match Operation::from_word(operation) {
         Some(Operation::Attach | Operation::Listen | Operation::Ports) => random.below(2),
-        Some(Operation::Deposit) => 1,
+        Some(Operation::Deposit | Operation::Enter) => 1,
         Some(Operation::Reoffer) => 3,
         _ => 0,
     };
