@@ -23,6 +23,7 @@ cases! {
         corner_14_arguments_names_nowhere,
         corner_14_arguments_options_nowhere,
         corner_14_arguments_receive_many_with_a_bad_time,
+        corner_14_arguments_receive_many_leaves_an_error,
     ];
 }
 
@@ -337,6 +338,37 @@ fn corner_14_arguments_receive_many_with_a_bad_time(family: Family) {
     assert!((5..10).contains(&long.tv_sec), "{} s", long.tv_sec);
     expect_bytes(client, b"def");
     expect_alive(client, server);
+}
+
+/// The error of a later one of several messages is the next call's. A reset that comes before that takes its place.
+fn corner_14_arguments_receive_many_leaves_an_error(family: Family) {
+    for is_reset in [false, true] {
+        let (client, server) = pair(family);
+        let mut byte = [0_u8; 1];
+        let mut buffer = sys::entry_mut(&mut byte);
+        let good = message(null_mut(), 0, &mut buffer);
+        let mut bad = good;
+        // More buffers than a call may have.
+        bad.msg_iovlen = 2000;
+        let mut messages = [good, bad].map(|msg_hdr| mmsghdr {
+            msg_hdr,
+            msg_len: 0,
+        });
+        send_and_wait(server, client, b"a");
+        // SAFETY: the kernel refuses the second message before it reads its list.
+        let got = unsafe { libc::recvmmsg(client, messages.as_mut_ptr(), 2, 0, null_mut()) };
+        assert_eq!(result_of(got), Ok(1));
+        let mut expected = Errno(libc::EMSGSIZE);
+        if is_reset {
+            expected = Errno(libc::ECONNRESET);
+            close_with_reset(server);
+            eventually("the reset comes", || {
+                poll_one(client, 0, 0) & libc::POLLHUP != 0
+            });
+        }
+        let sent = sys::send(client, b"b", libc::MSG_NOSIGNAL);
+        assert_eq!(sent, Err(expected));
+    }
 }
 
 /// The kernel reads a missing value of an option of IPv6 as 0, and of others as a fault.

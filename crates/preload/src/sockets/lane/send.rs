@@ -321,7 +321,11 @@ impl Lane {
     /// Whether a send is possible with these flags of the peer.
     #[cold]
     fn check_send(&self, flags: u32) -> Result<(), Stop> {
-        if let Some(error) = self.take_left_error() {
+        // A reset takes the place of an error that was left before it.
+        let overtaken = flags & side_flags::RESET != 0;
+        if let Some(error) = self.take_left_error()
+            && (!overtaken || error == libc::ECONNRESET)
+        {
             return Err(Stop::Error(error));
         }
         if self.socket.has(status::STALLED)
