@@ -280,7 +280,7 @@ unsafe fn send_without_signal(
     vectors: &[iovec],
     flags: c_int,
 ) -> Result<usize, i32> {
-    if flags & (libc::MSG_OOB | libc::MSG_MORE) != 0 {
+    if flags & (libc::MSG_OOB | libc::MSG_MORE | libc::MSG_EOR) != 0 {
         // SAFETY: the caller's promise.
         return unsafe { send_flagged(lane, vectors, flags) };
     }
@@ -302,8 +302,14 @@ enum Kind {
 #[inline(never)]
 unsafe fn send_flagged(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & libc::MSG_OOB == 0 {
+        let more = flags & libc::MSG_MORE != 0;
+        let kind = if more { Kind::More } else { Kind::Plain };
         // SAFETY: the caller's promise.
-        return unsafe { send_vectors(lane, vectors, flags, Kind::More) };
+        let sent = unsafe { send_vectors(lane, vectors, flags, kind) };
+        if flags & libc::MSG_EOR != 0 && sent.is_ok() {
+            lane.end_record();
+        }
+        return sent;
     }
     let filled = vectors.iter().rposition(|vector| vector.iov_len > 0);
     let vectors = vectors.get(..=filled.unwrap_or(0)).unwrap_or_default();

@@ -42,6 +42,7 @@ cases! {
         held_by_splice,
         held_until_it_meets_nobody,
         held_by_a_cork_from_a_file,
+        held_but_for_records_that_have_ended,
         held_is_not_acknowledged,
         held_behind_bytes_that_are_there,
         held_to_a_closed_peer,
@@ -543,6 +544,20 @@ fn held_by_a_cork_from_a_file(family: Family) {
     held.expect_nothing(server);
     cork(client, 0);
     expect_bytes(server, b"held of a file");
+}
+
+/// TCP holds back its last packet only, into which nothing is put behind the end of a record.
+fn held_but_for_records_that_have_ended(family: Family) {
+    let (client, server, held) = corked(family);
+    assert_eq!(sys::send(client, b" record", libc::MSG_EOR), Ok(7));
+    held.expect_nothing(server);
+    assert_eq!(sys::send(client, b"next", 0), Ok(4));
+    await_events(server, libc::POLLIN);
+    held.expect_only(server, 11);
+    expect_bytes(server, b"held record");
+    held.expect_nothing(server);
+    cork(client, 0);
+    expect_bytes(server, b"next");
 }
 
 fn held_is_not_acknowledged(family: Family) {

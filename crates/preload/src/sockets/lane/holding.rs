@@ -210,7 +210,14 @@ impl Lane {
         } else {
             OnReply::Releases(self.peer_sent_visibly())
         };
-        if !goes_on {
+        let ended = self.socket.has(status::RECORD_ENDED);
+        self.socket.unmark(status::RECORD_ENDED);
+        if goes_on && ended {
+            // TCP puts nothing into the packet of a record that has ended, and holds back the last packet only.
+            let from = entry.transmit.own.load(Ordering::Relaxed);
+            self.set_hold(held::word(from, answer, now));
+            self.announce_data();
+        } else if !goes_on {
             let from = entry.transmit.own.load(Ordering::Relaxed);
             self.set_hold(held::word(from, answer, now));
         }
@@ -239,6 +246,13 @@ impl Lane {
             self.announce_data();
         }
         sent
+    }
+
+    /// What was sent up to now ends a record (`MSG_EOR`): the next send releases what is held back of it.
+    pub fn end_record(&self) {
+        if self.socket.has(status::HOLDS) {
+            self.socket.mark(status::RECORD_ENDED);
+        }
     }
 
     fn set_hold(&self, word: u64) {

@@ -87,6 +87,8 @@ pub mod status {
     /// The connection is gone without an end: dissolved, or a connect whose failure was reported, where other processes
     /// hold it, too.
     pub const DISSOLVED: u32 = 1 << 28;
+    /// The last byte that is held back ends a record (`MSG_EOR`).
+    pub const RECORD_ENDED: u32 = 1 << 29;
 }
 
 /// A membership in an epoll set.
