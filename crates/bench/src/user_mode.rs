@@ -4,12 +4,12 @@
 
 use crate::error::RunError;
 use crate::options::Transport;
-use crate::session::READY_LIMIT;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 /// The congestion control of this host's routes, for a new namespace, which has the kernel's.
 const CONGESTION: &str =
@@ -35,6 +35,8 @@ exit $code";
 
 /// The name of the socket at which slirp4netns is told what it leads on.
 const API: &str = "slirp.sock";
+/// How long it may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// The same with `pasta`, which is told what it would otherwise take from a default route, and takes a namespace by its name. Its network
 /// is as wide as the class of the address.
@@ -105,7 +107,7 @@ pub fn forward(transport: Transport, folder: &Path, port: u16) -> Result<(), Run
     }
     let ask = || -> io::Result<String> {
         let mut stream = UnixStream::connect(folder.join(API))?;
-        stream.set_read_timeout(Some(READY_LIMIT))?;
+        stream.set_read_timeout(Some(ANSWER))?;
         let words = format!(
             "{{\"execute\":\"add_hostfwd\",\"arguments\":{{\"proto\":\"tcp\",\"host_port\":{port},\"guest_port\":{port}}}}}"
         );
