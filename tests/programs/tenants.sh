@@ -276,7 +276,7 @@ knows() {
 
 # Servers that a tenant need not have in mind; each is asked at its own address.
 servers_of_names() {
-    local manner number=0 wanted before after
+    local manner number=0 wanted before after server
     for manner in closing garbage silent; do
         number=$((number + 1))
         ip -n "$OUTSIDE" addr add "10.7.0.$((50 + number))/24" dev host
@@ -298,6 +298,10 @@ servers_of_names() {
     configure 'reach = ["192.0.2.0/24"]' "resolver = \"$WORLD\""
     reload
     expect "the operator's resolver, whatever is named" "$WORLD" "$(address four.world.test)"
+    for server in 127.0.0.53 0.0.0.0 ::1 2001:db8::53 203.0.113.1; do
+        expect "a resolver's answer over TCP, asked at $server" connected "$(errno "$server" 53)"
+    done
+    expect "another port of a server that is not named" EACCES "$(errno 203.0.113.1 54)"
     # A program of the tenant that listens at that port goes before the operator's.
     start names "${IN[@]}" "$PYTHON" "$HERE/helpers/dns_server.py" "0.0.0.0" 53 10.1.2.3 tcp
     until_true 10 "names inside" knows 10.1.2.3
@@ -389,10 +393,12 @@ boundaries() {
     expect "a family that it has not" ENETUNREACH "$(errno 2001:db8::1 80)"
     expect "its own address" ECONNREFUSED "$(errno "$OWN" 81)"
     expect "names of which nobody knows" ECONNREFUSED "$(errno "$OWN" 53)"
-    expect "a datagram to a name server" "code 5" "$(udp_errno 192.0.2.53 53)"
+    for server in 192.0.2.53 127.0.0.53 0.0.0.0 ::1 2001:db8::53 "$OWN"; do
+        expect "a datagram to a name server at $server" "code 5" "$(udp_errno "$server" 53)"
+    done
     expect "a datagram elsewhere" ENETUNREACH "$(udp_errno "$WORLD" 123)"
     expect "what is named" connected "$(errno "$WORLD" 8000)"
-    local before after bytes=4000000 took
+    local before after bytes=4000000 took server
     configure 'reach = ["10.7.0.0/24:8001"]' 'rate-in = "4MB/s burst=64KiB"'
     reload
     expect "what is named no more" EACCES "$(errno "$WORLD" 8000)"

@@ -190,7 +190,7 @@ fn is_left_to_stack(fd: c_int, to: &Address, result: isize) -> bool {
     let is_own = || {
         let own = attach::current()
             .and_then(|attachment| gateway::source_address(attachment, &to.unmapped()));
-        to.is_loopback() || own.is_some_and(|own| own.bytes == to.unmapped().bytes)
+        is_here(to) || own.is_some_and(|own| own.bytes == to.unmapped().bytes)
     };
     (result < 0 || is_own() && !kernel_servers::serves(to, kernel_servers::UDP))
         && crate::is_ready()
@@ -199,25 +199,40 @@ fn is_left_to_stack(fd: c_int, to: &Address, result: isize) -> bool {
 }
 
 /// Where a TCP connection to a name server goes, as for an answer that does not fit into a datagram: from a server of loopback that
-/// there is not to that of the tenant's own address.
+/// there is not, or of a family that the tenant has not, to that of the tenant's own address.
 pub fn over_tcp(to: Address) -> Address {
-    if to.port != NAMES_PORT || !to.is_loopback() || !gateway::is_used() {
+    let Some(attachment) =
+        attach::current().filter(|_| to.port == NAMES_PORT && gateway::is_used())
+    else {
         return to;
-    }
-    let own = attach::current()
-        .and_then(|attachment| gateway::source_address(attachment, &to.unmapped()))
-        .filter(|_| !kernel_servers::serves(&to, kernel_servers::TCP));
+    };
+    let of_family = |family: Address| gateway::source_address(attachment, &family);
+    let (v4, v6) = (Address::v4([0; 4], 0), Address::v6([0; 16], 0, 0));
+    let same = of_family(to.unmapped());
+    let is_left = match is_here(&to) {
+        true => !kernel_servers::serves(&to, kernel_servers::TCP),
+        false => same.is_none(),
+    };
+    let own = same.or_else(|| of_family(v4)).or_else(|| of_family(v6));
     let own = own.map(|own| Address {
-        port: NAMES_PORT,
+        port: to.port,
         ..own
     });
-    own.map_or(to, |own| {
-        if to == to.unmapped() {
-            own
-        } else {
+    // A socket shows addresses of its own family.
+    let own = own.map(|own| {
+        if to.family == INET6 {
             own.mapped()
+        } else {
+            own
         }
-    })
+    });
+    own.filter(|own| is_left && own.family == to.family)
+        .unwrap_or(to)
+}
+
+/// Whether the kernel takes an address for the namespace itself, whatever addresses that has.
+fn is_here(to: &Address) -> bool {
+    to.is_loopback() || to.unmapped().is_wildcard()
 }
 
 impl Asker {
@@ -241,7 +256,7 @@ impl Asker {
         let source =
             attach::current().and_then(|attachment| gateway::source_address(attachment, &to));
         let source = match source {
-            _ if to.is_loopback() => Address::loopback(to.family == INET6, 0),
+            _ if is_here(&to) => Address::loopback(to.family == INET6, 0),
             source => source.unwrap_or(self.local),
         };
         let own = if self.local.is_wildcard() {
