@@ -102,12 +102,26 @@ impl DaemonEnd {
         }
     }
 
-    /// Tells the process something.
+    /// Tells the process something, or keeps it until there is room: see [`Self::is_blocked`].
     ///
     /// # Errors
     /// It has ended, or reads nothing.
     pub fn tell(&mut self, what: &ToProcess, with: Option<OwnedFd>) -> Result<(), Errno> {
         self.0.send(what, with.into_iter().collect()).map(drop)
+    }
+
+    /// Whether something is kept: then the socket is to be watched for room, and [`Self::flush`] to be called.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.0.is_blocked()
+    }
+
+    /// Sends what is kept, as far as there is room.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn flush(&mut self) -> Result<(), Errno> {
+        self.0.flush().map(drop)
     }
 }
 
@@ -196,5 +210,30 @@ mod tests {
         );
         drop(process);
         assert_eq!(daemon.hear(), Err(Errno::PIPE));
+    }
+
+    #[test]
+    fn many_sessions_all_come() {
+        let (one, two) = Endpoint::pair().unwrap();
+        let mut daemon = DaemonEnd::new(one);
+        let mut process = ProcessEnd::begin(two, &Hello::new("kernel", "egress")).unwrap();
+        const MANY: usize = 1500;
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for _ in 0..MANY {
+            let session = file.try_clone().unwrap().into();
+            daemon.tell(&ToProcess::Session, Some(session)).unwrap();
+        }
+        let mut came = 0;
+        while came < MANY {
+            match process.hear() {
+                Received::Message((ToProcess::Session, Some(_)), _) => came += 1,
+                Received::Nothing => {
+                    assert!(daemon.is_blocked(), "{came} of {MANY} have come");
+                    daemon.flush().unwrap();
+                }
+                _ => panic!("something else than a session"),
+            }
+        }
+        assert!(!daemon.is_blocked());
     }
 }

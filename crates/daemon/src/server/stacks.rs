@@ -50,6 +50,8 @@ struct StackProcess {
     listener: OwnedFd,
     unknown: Vec<DaemonEnd>,
     process: Option<DaemonEnd>,
+    /// The process is watched for room: it has not read all yet.
+    waits_for_room: bool,
     /// The number by which the launcher was asked for it, until it has ended.
     running: Option<u64>,
     started: Instant,
@@ -128,6 +130,7 @@ impl Stacks {
             listener,
             unknown: Vec::new(),
             process: None,
+            waits_for_room: false,
             running: None,
             started: Instant::now(),
             pause: FIRST_PAUSE,
@@ -239,7 +242,30 @@ impl Stacks {
             }
         }
         self.start_due(now);
+        self.watch_for_room();
         ready
+    }
+
+    /// Sends what is kept for processes, and watches for room as long as more is.
+    fn watch_for_room(&mut self) {
+        for one in &mut self.all {
+            let Some(process) = &mut one.process else {
+                one.waits_for_room = false;
+                continue;
+            };
+            // That a process has ended is told by its socket.
+            let _ = process.flush();
+            let waits = process.is_blocked();
+            if waits != std::mem::replace(&mut one.waits_for_room, waits) {
+                let flags = if waits {
+                    EventFlags::IN | EventFlags::OUT
+                } else {
+                    EventFlags::IN
+                };
+                // It fails only for a socket that is not watched.
+                let _ = epoll::modify(&self.watched, &*process, EventData::new_u64(0), flags);
+            }
+        }
     }
 
     /// A session of a stack: CoreEngine's end, and whether the stack binds published ports itself. `None` where no process is attached.
@@ -247,7 +273,9 @@ impl Stacks {
         let one = self.all.iter_mut().find(|one| one.table.name == name)?;
         let (own, other) = Endpoint::pair().ok()?;
         let told = one.process.as_mut()?.tell(&ToProcess::Session, Some(other));
-        told.ok().map(|()| (own, one.table.namespace.is_some()))
+        let session = told.ok().map(|()| (own, one.table.namespace.is_some()));
+        self.watch_for_room();
+        session
     }
 
     /// The table of a stack.
@@ -319,6 +347,7 @@ impl StackProcess {
                         (Ok(()), Ok(())) => {
                             tracing::info!("stack {} is attached", self.table.name);
                             self.process = Some(end);
+                            self.waits_for_room = false;
                             is_ready = true;
                         }
                         (Err(why), _) => {
