@@ -2,7 +2,7 @@
 //! and shown. Changes are returned, to be published in the directory.
 
 use crate::ports::Block;
-use netchannel_abi::directory::{PORTS, owner_word};
+use netchannel_abi::directory::owner_word;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -21,11 +21,17 @@ enum PortState {
     Shown(u64),
 }
 
+/// A published word, and its reason.
+type Known = (u64, PortState);
+
+/// Ports that have their words in one piece of memory, as many as a block has.
+const SECTION: usize = 256;
+
 /// The owners of all ports.
 #[derive(Debug)]
 pub struct PortOwners {
-    /// The published words, and their reasons; empty until the first port has an owner, as in most tenants.
-    ports: Vec<(u64, PortState)>,
+    /// The words of ports by section. One in which no port ever had an owner is not there: a tenant has few ports.
+    sections: Vec<Option<Box<[Known; SECTION]>>>,
     /// Shown ports by region, in the order in which they were shown.
     by_region: HashMap<u64, VecDeque<u16>>,
     /// Ports with each region that has shown them, even where another one did so later, and the same pairs by region.
@@ -40,7 +46,7 @@ impl PortOwners {
     #[must_use]
     pub fn new(bound: usize) -> Self {
         Self {
-            ports: Vec::new(),
+            sections: Vec::new(),
             by_region: HashMap::new(),
             regions: BTreeSet::new(),
             showed: BTreeSet::new(),
@@ -138,24 +144,38 @@ impl PortOwners {
         }
     }
 
-    fn at(&self, port: u16) -> (u64, PortState) {
-        let known = self.ports.get(usize::from(port)).copied();
-        known.unwrap_or((0, PortState::Free))
+    fn at(&self, port: u16) -> Known {
+        let (section, index) = place(port);
+        let section = self.sections.get(section).and_then(Option::as_deref);
+        section.map_or(UNKNOWN, |section| section[index])
     }
 
     fn release(&mut self, port: u16) {
-        if let Some((_, held)) = self.ports.get_mut(usize::from(port)) {
-            *held = PortState::Free;
+        let (section, index) = place(port);
+        if let Some(Some(section)) = self.sections.get_mut(section) {
+            section[index].1 = PortState::Free;
         }
     }
 
     fn set(&mut self, port: u16, word: u64, held: PortState) -> Change {
-        self.ports.resize(PORTS, (0, PortState::Free));
-        if let Some(known) = self.ports.get_mut(usize::from(port)) {
-            *known = (word, held);
+        let (section, index) = place(port);
+        if self.sections.len() <= section {
+            self.sections.resize(section + 1, None);
+        }
+        if let Some(section) = self.sections.get_mut(section) {
+            let known = section.get_or_insert_with(|| Box::new([UNKNOWN; SECTION]));
+            known[index] = (word, held);
         }
         (port, word)
     }
+}
+
+/// Of a port that nobody ever had.
+const UNKNOWN: Known = (0, PortState::Free);
+
+/// The section of a port, and its index there, which is below [`SECTION`].
+fn place(port: u16) -> (usize, usize) {
+    (usize::from(port) / SECTION, usize::from(port) % SECTION)
 }
 
 fn ports(block: Block) -> impl Iterator<Item = u16> {

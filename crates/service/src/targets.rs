@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 /// The limit of links to one listener.
 const MOST_LINKS: usize = 16;
 /// How often a full backlog is examined.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// When a listener that had no room is tried again.
-const RETRY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// When a listener that had no room is tried again. A server that is busy with what waits has room in a moment.
+const FIRST_RETRY: Duration = Duration::from_millis(1);
+/// Each try that finds no room doubles the pause, up to this.
+const LAST_RETRY: Duration = Duration::from_millis(20);
 
 /// A link to a listener.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ struct Target {
     waiting: Vec<Ticket>,
     /// Connections that wait for room at the listener, oldest first.
     waiting_for_room: VecDeque<Ticket>,
+    /// The tries since a connection was announced.
+    tries: u32,
 }
 
 impl Target {
@@ -120,7 +124,10 @@ impl Targets {
     pub fn wait_for_room(&mut self, listener: u32, ticket: Ticket, now: Instant) {
         let target = self.all.entry(listener).or_default();
         if target.waiting_for_room.is_empty() {
-            self.retries.push_back((now + RETRY, listener));
+            let pause = FIRST_RETRY.saturating_mul(1 << target.tries.min(8));
+            let at = now + pause.min(LAST_RETRY);
+            let place = self.retries.partition_point(|(other, _)| *other <= at);
+            self.retries.insert(place, (at, listener));
         }
         let place = target
             .waiting_for_room
@@ -142,7 +149,10 @@ impl Targets {
         }
         let (_, listener) = self.retries.pop_front()?;
         let target = self.all.get_mut(&listener);
-        let waiting_for_room = target.map(|target| std::mem::take(&mut target.waiting_for_room));
+        let waiting_for_room = target.map(|target| {
+            target.tries = target.tries.saturating_add(1);
+            std::mem::take(&mut target.waiting_for_room)
+        });
         Some((listener, waiting_for_room.unwrap_or_default()))
     }
 
@@ -199,6 +209,7 @@ impl Targets {
     pub fn note(&mut self, listener: u32, ticket: Ticket) {
         if let Some(target) = self.all.get_mut(&listener) {
             target.unaccepted.push_back(ticket);
+            target.tries = 0;
         }
     }
 
@@ -263,7 +274,7 @@ mod tests {
         targets.wait_for_room(4, ticket(1000), start);
         assert_eq!(targets.retries.len(), 2);
         assert_eq!(targets.take_waiting_for_room(start), None);
-        let later = start + RETRY;
+        let later = start + LAST_RETRY;
         let (listener, mut waiting_for_room) = targets.take_waiting_for_room(later).unwrap();
         assert_eq!((listener, waiting_for_room.len()), (3, 1000));
         // The first is routed. There is no room for the second.
@@ -273,8 +284,36 @@ mod tests {
         targets.put_back(3, waiting_for_room);
         assert_eq!(targets.take_waiting_for_room(later).unwrap().0, 4);
         assert_eq!(targets.take_waiting_for_room(later), None);
-        let (_, waiting_for_room) = targets.take_waiting_for_room(later + RETRY).unwrap();
+        let (_, waiting_for_room) = targets.take_waiting_for_room(later + LAST_RETRY).unwrap();
         assert!(waiting_for_room.iter().map(|one| one.stamp).eq(1..1000));
+    }
+
+    #[test]
+    fn a_listener_without_room_is_tried_less_and_less_often() {
+        let (mut now, one) = (
+            Instant::now(),
+            Ticket {
+                number: 0,
+                stamp: 1,
+            },
+        );
+        let mut targets = Targets::default();
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            targets.wait_for_room(3, one, now);
+            let next = targets.next_retry().unwrap();
+            pauses.push((next - now).as_millis());
+            now = next;
+            assert!(targets.take_waiting_for_room(now).is_some());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 20, 20]);
+        // One was accepted, and there was room for another.
+        targets.note(3, one);
+        targets.wait_for_room(3, one, now);
+        assert_eq!(targets.next_retry(), Some(now + FIRST_RETRY));
+        // The soonest is first.
+        targets.wait_for_room(4, one, now - FIRST_RETRY / 2);
+        assert_eq!(targets.next_retry(), Some(now + FIRST_RETRY / 2));
     }
 
     #[test]
