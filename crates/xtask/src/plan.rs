@@ -33,7 +33,7 @@ pub enum Action {
 }
 
 /// Scripts of tests/programs that are no tests.
-const NO_TESTS: [&str; 2] = ["common.sh", "acceptance.sh"];
+const NO_TESTS: [&str; 3] = ["common.sh", "acceptance.sh", "servers.sh"];
 
 /// Steps that take long and seldom find anything.
 const SELDOM: [&str; 6] = [
