@@ -89,20 +89,21 @@ impl EpollSet {
     }
 
     fn take_channel(&self, fd: i32) {
-        let (mut offers, mut link) = (None, None);
+        let (mut offers, mut link, mut is_queue) = (None, None, false);
         if let Some(state) = self.state.lock() {
             link = state
                 .links
                 .iter()
                 .copied()
                 .find(|link| link.channel() == fd);
-            offers = state
+            let mut listeners = state
                 .listeners
                 .as_slice()
                 .iter()
                 .filter_map(|number| state.items.get(*number as usize))
-                .filter_map(|item| socket::of_word(item.word)?.listener())
-                .find(|listener| listener.channel() == fd);
+                .filter_map(|item| socket::of_word(item.word)?.listener());
+            offers = listeners.clone().find(|listener| listener.channel() == fd);
+            is_queue = listeners.any(|listener| listener.queues().contains(&fd));
         }
         if let Some(listener) = offers {
             listener.take_offers();
@@ -113,8 +114,8 @@ impl EpollSet {
             {
                 state.links.retain(|known| !core::ptr::eq(*known, link));
             }
-        } else {
-            // A channel of the process that made it, which has not looked yet.
+        } else if !is_queue {
+            // A channel of the process that made it, which has not looked yet. A queue tells of each connection once.
             self.reported_stranger.store(true, Ordering::Relaxed);
         }
         self.jobs.store(true, Ordering::Release);
