@@ -103,7 +103,8 @@ row() {
         return
     fi
     verdict=$(awk -v ratio="$ratio" -v floor="$floor" -v target="$target" 'BEGIN {
-        print (ratio >= target) ? "target" : (ratio >= floor) ? "floor" : "MISSED" }')
+        shown = sprintf("%.2f", ratio) + 0
+        print (shown >= target) ? "target" : (shown >= floor) ? "floor" : "MISSED" }')
     printf '| %s | %s | %s | %s | %.2f x | %s x | %s x | %s |\n' "$title" "$unit" \
         "$(human "$(median "$RESULTS/$key.kernel")")" "$(human "$(median "$RESULTS/$key.both")")" \
         "$ratio" "$floor" "$target" "$verdict"
