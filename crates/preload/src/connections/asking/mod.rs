@@ -19,7 +19,7 @@ use libc::{c_int, sockaddr, socklen_t};
 use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::message::NAMES_PORT;
 
-use crate::descriptors::{attach, gateway, names};
+use crate::descriptors::{attach, confinement, gateway, names};
 use crate::ground::lock::Lock;
 use crate::ground::{process, real, sys};
 
@@ -183,7 +183,11 @@ fn leads_nowhere(error: c_int) -> bool {
 #[cold]
 fn is_left_to_stack(fd: c_int, to: &Address, result: isize) -> bool {
     let option = |name| sys::option(fd, libc::SOL_SOCKET, name);
-    if option(libc::SO_PROTOCOL) != Ok(libc::IPPROTO_UDP) || process::is_vfork_child() {
+    if option(libc::SO_PROTOCOL) != Ok(libc::IPPROTO_UDP)
+        || process::is_vfork_child()
+        // What follows needs calls that a filter may forbid.
+        || confinement::is_filtered()
+    {
         return false;
     }
     // The kernel leads to addresses of the namespace itself, whether anybody is there or not.
@@ -192,18 +196,19 @@ fn is_left_to_stack(fd: c_int, to: &Address, result: isize) -> bool {
             .and_then(|attachment| gateway::source_address(attachment, &to.unmapped()));
         is_here(to) || own.is_some_and(|own| own.bytes == to.unmapped().bytes)
     };
-    (result < 0 || is_own() && !kernel_servers::serves(to, kernel_servers::UDP))
+    (result < 0 || is_own())
         && crate::is_ready()
         && attach::ensure().is_some()
         && gateway::is_used()
+        // Last: it reads the kernel's list.
+        && (result < 0 || !kernel_servers::serves(to, kernel_servers::UDP))
 }
 
 /// Where a TCP connection to a name server goes, as for an answer that does not fit into a datagram: from a server of loopback that
 /// there is not, or of a family that the tenant has not, to that of the tenant's own address.
 pub fn over_tcp(to: Address) -> Address {
-    let Some(attachment) =
-        attach::current().filter(|_| to.port == NAMES_PORT && gateway::is_used())
-    else {
+    let may_ask = to.port == NAMES_PORT && gateway::is_used() && !confinement::is_filtered();
+    let Some(attachment) = attach::current().filter(|_| may_ask) else {
         return to;
     };
     let of_family = |family: Address| gateway::source_address(attachment, &family);

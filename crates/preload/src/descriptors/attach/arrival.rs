@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use std::ffi::CString;
 
 use super::{close_internal, duplicate, make_internal, socket_path};
-use crate::descriptors::limits;
+use crate::descriptors::{confinement, limits};
 use crate::ground::sys;
 
 /// Seconds after which a program looks that can not be told.
@@ -40,6 +40,10 @@ pub fn relocate(from: i32, to: i32) {
 /// Watches the folder, or the time, where the kernel has no more watches for this user. The last thing that a daemon makes in the
 /// folder, the socket of commands, comes after it serves.
 fn watch() -> Result<i32, i32> {
+    if confinement::is_filtered() {
+        // The calls are none of those that connections need.
+        return Err(libc::EPERM);
+    }
     let path = socket_path().ok_or(libc::ENOENT)?;
     let folder = match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => path.get(..=at),
