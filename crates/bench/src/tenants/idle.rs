@@ -4,7 +4,7 @@
 //! of the same program without the library.
 
 use super::caps::wrong;
-use super::served::serve;
+use super::served::{await_tenants, serve};
 use super::switch::pause;
 use crate::cpu;
 use crate::error::{BenchError, RunError};
@@ -17,11 +17,11 @@ use crate::session::{NetChannel, READY_LIMIT, Session};
 use clap::{Args, ValueEnum};
 use netchannel_namespaces::{Cores, Hosts, gain_rights};
 use serde::Serialize;
+use serde_json::Value;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Below `--help`.
 pub const HELP: &str = "\
@@ -300,23 +300,13 @@ fn tables(arguments: &IdleArguments) -> String {
 
 /// Waits until the daemon serves all.
 fn await_all(daemon: &NetChannel, count: u32) -> Result<(), RunError> {
-    let deadline = Instant::now() + SERVED;
-    loop {
-        let tenants = daemon.ask(&["tenants"]);
-        let served = tenants.and_then(|all| Some(all.as_array()?.len()));
-        if served.is_some_and(|served| served >= count as usize) {
-            return Ok(());
-        }
-        if interrupt::requested() {
-            return Err(RunError::Interrupted);
-        }
-        if Instant::now() >= deadline {
-            return Err(RunError::Wrong(format!(
-                "{served:?} of {count} tenants are served"
-            )));
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
+    let served = |all: &Value| all.as_array().map(Vec::len);
+    let limits = (SERVED, Duration::from_millis(100));
+    let are_served = |all: &Value| served(all).is_some_and(|served| served >= count as usize);
+    await_tenants(daemon, limits, are_served, |last| {
+        let served = last.and_then(served);
+        format!("{served:?} of {count} tenants are served")
+    })
 }
 
 fn all_ready(programs: &mut [Process]) -> Result<(), RunError> {

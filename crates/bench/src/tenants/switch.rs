@@ -7,7 +7,7 @@
 //! ```
 
 use super::caps::wrong;
-use super::served::{reload, serve};
+use super::served::{await_tenants, reload, serve};
 use super::{ADDRESS, NAME, many_ports};
 use crate::error::{BenchError, RunError};
 use crate::experiment::second_line;
@@ -247,22 +247,13 @@ fn tables(stack: &str, congestion_control: &str) -> String {
 
 /// Waits until new connections take a stack.
 fn await_stack(daemon: &NetChannel, stack: &str) -> Result<(), RunError> {
-    let deadline = Instant::now() + READY_LIMIT;
-    loop {
-        let tenants = daemon.ask(&["tenants"]);
-        if tenants.is_some_and(|all| all[0]["stack"] == stack) {
-            return Ok(());
-        }
-        if interrupt::requested() {
-            return Err(RunError::Interrupted);
-        }
-        if Instant::now() >= deadline {
-            return Err(RunError::Wrong(format!(
-                "new connections never took the stack {stack}"
-            )));
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
+    let limits = (READY_LIMIT, Duration::from_millis(1));
+    await_tenants(
+        daemon,
+        limits,
+        |all| all[0]["stack"] == stack,
+        |_| format!("new connections never took the stack {stack}"),
+    )
 }
 
 /// Where programs are.

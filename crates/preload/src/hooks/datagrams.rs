@@ -11,6 +11,15 @@ use crate::ground::real;
 /// Most buffers of a call.
 const MOST_BUFFERS: usize = 1024;
 
+/// How many buffers a message has.
+const fn buffer_count(message: &msghdr) -> Result<usize, c_int> {
+    // The address of the server takes one more.
+    if message.msg_iovlen >= MOST_BUFFERS {
+        return Err(libc::EMSGSIZE);
+    }
+    Ok(message.msg_iovlen)
+}
+
 /// Whose call it is.
 type Caller<'a> = (c_int, &'a Asker);
 
@@ -62,10 +71,7 @@ pub unsafe fn receive_message(
     // SAFETY: the program's arguments.
     unsafe {
         let given = user::read(message)?;
-        if given.msg_iovlen >= MOST_BUFFERS {
-            return Err(libc::EMSGSIZE);
-        }
-        let buffers = user::vectors(given.msg_iov, given.msg_iovlen)?;
+        let buffers = user::vectors(given.msg_iov, buffer_count(&given)?)?;
         let got = asking::receive(fd, asker, &buffers, flags)?;
         if !given.msg_name.is_null() {
             let room = &raw mut (*message).msg_namelen;
@@ -159,11 +165,9 @@ pub unsafe fn send_message(
     // SAFETY: the program's arguments.
     unsafe {
         let given = user::read(message)?;
-        if given.msg_iovlen >= MOST_BUFFERS {
-            return Err(libc::EMSGSIZE);
-        }
+        let count = buffer_count(&given)?;
         let to = target(given.msg_name.cast(), given.msg_namelen)?;
-        let buffers = user::vectors(given.msg_iov, given.msg_iovlen)?;
+        let buffers = user::vectors(given.msg_iov, count)?;
         asking::send(fd, asker, to, &buffers, flags)
     }
 }

@@ -68,18 +68,16 @@ fn wanted(socket: &Socket) -> (u64, [u64; 2]) {
     (set.to_word(), [word(0), word(1)])
 }
 
-/// Publishes what was set before the connection. Whether anything was.
-pub fn publish_at_start(socket: &Socket, own: &Side) -> bool {
-    // The side has 0.
-    wanted(socket) != (0, [0; 2]) && store(socket, own)
-}
-
-/// Whether it is another than before.
-fn store(socket: &Socket, own: &Side) -> bool {
+/// Publishes what the program has set. Whether it is another than before: a side begins with nothing.
+pub fn publish_words(socket: &Socket, own: &Side) -> bool {
     let (liveness, congestion) = wanted(socket);
-    let mut changed = own.liveness.swap(liveness, Ordering::Relaxed) != liveness;
-    for (place, word) in own.congestion.iter().zip(congestion) {
-        changed |= place.swap(word, Ordering::Relaxed) != word;
+    let words = [(&own.liveness, liveness)].into_iter();
+    let mut changed = false;
+    for (place, word) in words.chain(own.congestion.iter().zip(congestion)) {
+        if place.load(Ordering::Relaxed) != word {
+            place.store(word, Ordering::Relaxed);
+            changed = true;
+        }
     }
     if changed {
         // Release: pairs with the acquire of the stack, which sees the words.
@@ -92,7 +90,7 @@ fn store(socket: &Socket, own: &Side) -> bool {
 pub(super) fn publish(socket: &Socket, fd: c_int) {
     if socket.word.kind() == Kind::Virtual
         && let Some(lane) = Lane::of(*socket, fd)
-        && store(socket, lane.own())
+        && publish_words(socket, lane.own())
     {
         announce(&lane);
     }
