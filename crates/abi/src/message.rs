@@ -26,7 +26,8 @@
 //! program, 6 first slot, 7 whether it is one connection of a link that another holder of the listener keeps, 8 user of
 //! that program, or the highest number where no user needs a check: for the daemon itself, or a program of the same
 //! user that passes on a link of a former daemon; descriptors: link, link channel, anchors. There is no answer: the
-//! receiver holds the server's end of the link from then on.
+//! receiver holds the server's end of the link from then on. `Look` has neither words nor descriptors: an acceptor has
+//! ended, whom a connection in the queue may have woken, and another one is to look there.
 //!
 //! The kernel names the sender with each message (`SCM_CREDENTIALS`); the socket on which it came does not count. A
 //! process that has changed its user attaches anew, with a region of its own, before it is given anything else.
@@ -83,6 +84,8 @@ pub enum Operation {
     Names = 14,
     /// Offer one connection to the acceptors of a listener whose queue is out of reach.
     Enter = 15,
+    /// The daemon wakes an acceptor of a queue, on an accept channel, since another one has ended.
+    Look = 16,
 }
 
 impl Operation {
@@ -105,6 +108,7 @@ impl Operation {
             13 => Self::Join,
             14 => Self::Names,
             15 => Self::Enter,
+            16 => Self::Look,
             _ => return None,
         })
     }
@@ -202,6 +206,6 @@ mod tests {
         assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
         assert_eq!(Message::from_bytes(&[0; 128]), None);
         assert_eq!(Message::from_bytes(&message.to_bytes()[..127]), None);
-        assert_eq!(Operation::from_word(16), None);
+        assert_eq!(Operation::from_word(17), None);
     }
 }

@@ -34,7 +34,7 @@ fn rules_of_the_protocol_are_kept() {
     let early = Message::new(Operation::Ports, 1, [1; 14]);
     send(&stranger.socket, &early.to_bytes(), &[]);
     assert!(stranger.is_detached());
-    for operation in [Operation::Offer, Operation::Anchors] {
+    for operation in [Operation::Offer, Operation::Anchors, Operation::Look] {
         let mut client = Client::attached(&served);
         assert!(client.ask(operation, &[1], &[]).is_none(), "{operation:?}");
     }

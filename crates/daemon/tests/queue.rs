@@ -172,3 +172,37 @@ fn a_connection_whose_client_can_not_enter_the_queue_is_offered_to_its_acceptors
     }
     drop((other, server.status_of(Operation::Queue, &[listener, 0])));
 }
+
+#[test]
+fn the_end_of_an_acceptor_wakes_another_one() {
+    let served = Served::new(small(), None);
+    let (mut server, listener, _directory, accepts) = with_queue(&served);
+    let looks = || {
+        let unread = || rustix::io::ioctl_fionread(&accepts).unwrap() > 0;
+        let heard = std::iter::from_fn(|| unread().then(|| receive(&accepts).unwrap()));
+        heard
+            .filter(|(message, _)| message.operation == Operation::Look as u32)
+            .count()
+    };
+    let adopt = |server: &mut Client| {
+        let (_, mut given) = server.ask(Operation::Adopt, &[1, listener], &[]).unwrap();
+        Client::over(given.remove(0))
+    };
+    let child = adopt(&mut server);
+    assert_eq!(looks(), 0);
+    drop(child);
+    served.await_status(|status| status.programs.len() == 1);
+    assert_eq!(looks(), 1);
+    // Nobody may read them for long.
+    for _ in 0..20 {
+        drop(adopt(&mut server));
+    }
+    served.await_status(|status| status.programs.len() == 1);
+    assert_eq!(looks(), 4);
+    // Who has no part in the queue is woken by none of its connections.
+    let mut other = Client::attached(&served);
+    other.announce(&server.listening[0]);
+    drop(other);
+    served.await_status(|status| status.programs.len() == 1);
+    assert_eq!(looks(), 0);
+}

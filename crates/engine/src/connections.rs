@@ -8,7 +8,7 @@ use crate::quota::{Amounts, Kind, Ticket};
 use crate::region::named_links;
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{QueueIndices, Role};
-use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
+use netchannel_abi::message::{Message, Operation};
 use netchannel_ring::departure;
 use netchannel_service::core_engine::Command;
 use netchannel_service::{memory, packet};
@@ -258,8 +258,7 @@ impl CoreEngine {
             .get_mut(&listener)
             .ok_or(Errno::CONNREFUSED)?;
         // Offers that nobody takes hold descriptors in flight, of which the kernel allows few.
-        let waiting = rustix::io::ioctl_fionread(&*known.accepts).unwrap_or(0);
-        if waiting >= MOST_OFFERS * MESSAGE_BYTES as u64 {
+        if known.has_messages(MOST_OFFERS) {
             return Err(Refusal::Errno(Errno::AGAIN));
         }
         let message = Message::new(Operation::Offer, 0, words);

@@ -91,6 +91,8 @@ pub const MOST_LISTENERS: usize = directory::ENTRIES / 2;
 /// Offers that may wait on one accept channel: from programs that connect at the same moment to a listener that does
 /// not accept.
 pub const MOST_OFFERS: u64 = 128;
+/// Most messages in an accept channel beside which another one still wakes an acceptor.
+pub const MOST_LOOKS: u64 = 4;
 /// Descriptors that the daemon keeps free, so that it can always answer and pass on.
 pub const DESCRIPTOR_RESERVE: usize = 128;
 /// Anchors sent along with a new link.

@@ -1,9 +1,12 @@
 //! A listener, as the daemon knows it: its holders, and their common queue.
 
+use crate::limits::MOST_LOOKS;
 use crate::quota::Ticket;
 use netchannel_abi::address::Address;
+use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_service::addresses;
 use netchannel_service::core_engine::AcceptMode;
+use netchannel_service::packet;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -66,6 +69,23 @@ impl Listener {
             backlog: self.backlog,
             address: Some(self.address),
         }
+    }
+
+    /// Whether its accept channel has this many messages.
+    pub(super) fn has_messages(&self, most: u64) -> bool {
+        let unread = rustix::io::ioctl_fionread(&*self.accepts).unwrap_or(0);
+        unread >= most * MESSAGE_BYTES as u64
+    }
+
+    /// Wakes an acceptor of the queue: another one has ended, and may have been woken for a connection that it has not
+    /// accepted.
+    pub(super) fn wake_acceptor(&self) {
+        if self.queue.members.is_empty() || self.has_messages(MOST_LOOKS) {
+            return;
+        }
+        let look = Message::new(Operation::Look, 0, [0; 14]);
+        // A full channel wakes acceptors by itself.
+        let _ = packet::send(&*self.offers, &look, &[]);
     }
 
     /// Whether the listener covers `destination`: by exactly its address, or by the wildcard address.

@@ -315,7 +315,9 @@ impl CoreEngine {
             return;
         };
         known.holders.remove(&number);
-        known.queue.leave(number);
+        if known.queue.leave(number) {
+            known.wake_acceptor();
+        }
         known.queue.apart.remove(&number);
         if let Some(other) = known.holders.first() {
             self.directory.assign(listener, *other);

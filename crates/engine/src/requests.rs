@@ -81,7 +81,7 @@ impl CoreEngine {
             Operation::Deposit => self.deposit(number, words, descriptors),
             Operation::Lookup => self.look_up(number, words),
             Operation::Names => self.serve_names(),
-            Operation::Offer | Operation::Anchors => {
+            Operation::Offer | Operation::Anchors | Operation::Look => {
                 Err(Refusal::Fault("a message that belongs to another socket"))
             }
         }

@@ -7,6 +7,8 @@ const MOST_BUDGET: u64 = 50;
 const LEAST_BUDGET: u64 = 1;
 /// The budget of a new thread.
 const FIRST_BUDGET: u64 = 20;
+/// Sleeps without a spin before them, after another thread needed the processor.
+const RESTRAINT: u32 = 32;
 /// Longest time in which other threads are let run between looks.
 const LONGEST_YIELDING: u64 = 300;
 /// A shorter yield met no other thread that wanted the processor.
@@ -27,6 +29,8 @@ pub struct Patience<const MICROSECOND: u64> {
     yield_again_at: u64,
     /// The length of the last pause.
     pause: u64,
+    /// Sleeps before the next spin.
+    restraint: u32,
 }
 
 impl<const MICROSECOND: u64> Patience<MICROSECOND> {
@@ -37,6 +41,7 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
             budget: FIRST_BUDGET * MICROSECOND,
             yield_again_at: now,
             pause: 0,
+            restraint: 0,
         }
     }
 
@@ -46,13 +51,21 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
         self.budget
     }
 
-    /// Sets the smallest budget, until spinning pays again: another thread needs the processor.
+    /// Sets no budget for a while, and the smallest one after it: another thread needs the processor.
     pub const fn minimise(&mut self) {
-        self.budget = LEAST_BUDGET * MICROSECOND;
+        self.budget = 0;
+        self.restraint = RESTRAINT;
     }
 
     /// Learns from a sleep of `slept` ticks: spinning would have been better than a short sleep.
     pub fn learn(&mut self, slept: u64) {
+        if self.restraint > 0 {
+            self.restraint -= 1;
+            if self.restraint == 0 {
+                self.budget = LEAST_BUDGET * MICROSECOND;
+            }
+            return;
+        }
         let next = if slept < 2 * MOST_BUDGET * MICROSECOND {
             self.budget * 2
         } else {

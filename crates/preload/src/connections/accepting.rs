@@ -8,13 +8,13 @@ use crate::connections::connection::{self};
 use crate::descriptors::limits;
 use crate::descriptors::reserved_number::ReservedNumber;
 use crate::descriptors::table::{self, Kind};
-use crate::ground::{cancel, sys};
+use crate::ground::{cancel, process, sys};
 use crate::sockets::listener::daemon_renewal;
 use crate::sockets::listener::wake_ups;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::socket::{self, Socket, status};
 use crate::waiting::signals::BlockedSignals;
-use crate::waiting::{housekeeping, poll, signals};
+use crate::waiting::{exclusive_sleep, housekeeping, poll, signals};
 
 /// What an accept found.
 pub enum Accepted {
@@ -87,6 +87,8 @@ fn find_connection(
     place: &mut Option<ReservedNumber>,
 ) -> Result<Accepted, i32> {
     let mut held = None;
+    // Where the sleep itself tells of the kernel's queue, a look before it would say no more.
+    let mut is_told = sleeps_exclusively(socket, listener);
     loop {
         housekeeping::announce_due();
         let look = || {
@@ -120,19 +122,25 @@ fn find_connection(
             let used_up = limits::are_exhausted(fd);
             return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });
         }
-        // One poll of both: an accept that finds nothing costs the kernel ten times as much.
-        listener.begin_kernel_look();
-        let (kernel, offers) = ready(fd, listener.channel());
-        if kernel {
-            listener.note_kernel_report();
+        if !socket.has(status::NONBLOCKING) && !limits::are_exhausted(fd) {
+            // TCP reserves a number before it looks for a connection. Nobody else opens files where there is one thread.
+            let alone = process::is_single_threaded() && !signals::any_restarts();
+            *place = place.or_else(|| (!alone).then(|| ReservedNumber::reserve(fd))?);
         }
-        if offers && listener.take_offers() {
-            continue;
+        if !is_told {
+            // One poll of both: an accept that finds nothing costs the kernel ten times as much.
+            listener.begin_kernel_look();
+            let (kernel, offers) = ready(fd, listener.channel());
+            if kernel {
+                listener.note_kernel_report();
+            }
+            if offers && listener.take_offers() {
+                continue;
+            }
+            if kernel {
+                return Ok(Accepted::Kernel(fd));
+            }
         }
-        if kernel {
-            return Ok(Accepted::Kernel(fd));
-        }
-        // TCP reserves a number before it looks for a connection.
         if listener.is_starved() || place.is_none() && limits::are_exhausted(fd) {
             return Err(libc::EMFILE);
         }
@@ -140,7 +148,6 @@ fn find_connection(
             return Err(libc::EAGAIN);
         }
         socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
-        *place = place.or_else(|| ReservedNumber::reserve(fd));
         let number = *place;
         let undo = || {
             socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
@@ -149,7 +156,7 @@ fn find_connection(
         };
         // No signal may be missed between two sleeps: the kernel's accept sleeps only once.
         held = held.or_else(BlockedSignals::new);
-        let woken = cancel::guarded(undo, || wait(fd, socket, held.as_ref()));
+        let woken = cancel::guarded(undo, || wait(fd, socket, listener, held.as_ref()));
         socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
         if !socket.is(fd) {
             // Closed or replaced meanwhile: the sleeping call keeps the listener.
@@ -167,8 +174,15 @@ fn find_connection(
                 }
             }
         }
-        woken?;
+        is_told = woken?;
     }
+}
+
+/// Whether an accept that finds nothing sleeps in [`exclusive_sleep`].
+fn sleeps_exclusively(socket: &Socket, listener: &Listener) -> bool {
+    !socket.has(status::NONBLOCKING)
+        && socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
+        && exclusive_sleep::is_possible(listener)
 }
 
 /// Whether the kernel's accept would not wait, and whether there is an offer of the daemon.
@@ -184,7 +198,18 @@ fn ready(fd: i32, channel: i32) -> (bool, bool) {
     }
 }
 
-fn wait(fd: i32, socket: &Socket, held: Option<&BlockedSignals>) -> Result<(), i32> {
+/// Sleeps until a connection may be there. True where the kernel's queue need not be looked at.
+fn wait(
+    fd: i32,
+    socket: &Socket,
+    listener: &Listener,
+    held: Option<&BlockedSignals>,
+) -> Result<bool, i32> {
+    if sleeps_exclusively(socket, listener)
+        && let Some(slept) = exclusive_sleep::sleep(fd, listener, held)
+    {
+        return slept.map(|by_kernel| !by_kernel);
+    }
     let limit = socket.entry.receive_timeout.load(Ordering::Relaxed);
     let timeout = if limit == 0 {
         -1
@@ -197,7 +222,7 @@ fn wait(fd: i32, socket: &Socket, held: Option<&BlockedSignals>) -> Result<(), i
             housekeeping::announce_due();
             poll::wait_for_connection(set, housekeeping::bounded_sleep(timeout), mask)
         };
-        return signals::sleep_restarting(fd, held, sleep).map(|_| ());
+        return signals::sleep_restarting(fd, held, sleep).map(|_| false);
     }
     let mut set = [libc::pollfd {
         fd,
@@ -206,7 +231,7 @@ fn wait(fd: i32, socket: &Socket, held: Option<&BlockedSignals>) -> Result<(), i
     }];
     match poll::wait_for_connection(&mut set, timeout, BlockedSignals::mask(held)) {
         Ok(0) => Err(libc::EAGAIN),
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(false),
         Err(error) => Err(error),
     }
 }

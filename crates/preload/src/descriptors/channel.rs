@@ -45,7 +45,8 @@ impl Channel {
         self.leave();
     }
 
-    fn leave(&self) {
+    /// Ends a use whose thread was cancelled in it, or one of this module's own.
+    pub fn leave(&self) {
         if self.uses.fetch_sub(1, Ordering::AcqRel) == 1 && self.ended.load(Ordering::Acquire) {
             attach::close_internal(self.descriptor.swap(-1, Ordering::AcqRel));
         }

@@ -84,11 +84,25 @@ fn loaded() -> *mut c_void {
     null_mut()
 }
 
-/// `dlsym`, which finds out from where it is called: by this library. What the C library lacks is one of the functions below, never null.
+/// A function of the C library, found by `dlsym`, which finds out from where it is called: by this library. What the C library lacks is
+/// one of the functions below, never null.
 ///
 /// # Safety
 /// As `dlsym`.
 pub unsafe fn find(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let found = unsafe { find_if_there(handle, name) };
+    if found.is_null() {
+        return substitute(name);
+    }
+    found
+}
+
+/// A function or variable of the C library, or null.
+///
+/// # Safety
+/// As `dlsym`.
+pub unsafe fn find_if_there(handle: *mut c_void, name: &CStr) -> *mut c_void {
     type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     static FUNCTION: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     // Relaxed: a reader needs nothing but the address.
@@ -101,10 +115,10 @@ pub unsafe fn find(handle: *mut c_void, name: &CStr) -> *mut c_void {
         FUNCTION.store(function, Ordering::Relaxed);
     }
     if function.is_null() {
-        return substitute(name);
+        return null_mut();
     }
     // SAFETY: the type of dlsym, and the caller's promise.
-    let found = unsafe {
+    unsafe {
         let function = core::mem::transmute::<*mut c_void, Find>(function);
         match function(handle, name.as_ptr()) {
             found if !found.is_null() => found,
@@ -113,11 +127,7 @@ pub unsafe fn find(handle: *mut c_void, name: &CStr) -> *mut c_void {
                 None => null_mut(),
             },
         }
-    };
-    if found.is_null() {
-        return substitute(name);
     }
-    found
 }
 
 /// Under which name an older C library has a function.

@@ -1,9 +1,10 @@
-//! The number of this process, and whether its memory belongs to another one: a child of `vfork` runs in its parent's
-//! memory.
+//! The number of this process, whether it has other threads, and whether its memory belongs to another one: a child of
+//! `vfork` runs in its parent's memory.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::OnceLock;
 
-use crate::ground::sys;
+use crate::ground::{older, sys};
 
 /// Number of this process.
 #[unsafe(link_section = ".data.netchannel_start")]
@@ -21,6 +22,19 @@ pub fn number() -> u32 {
 /// Called at start and in a forked child.
 pub fn renew() {
     NUMBER.store(sys::process(), Ordering::Relaxed);
+}
+
+/// Whether the C library knows of no other thread in this process. False where it does not say: before 2.32.
+pub fn is_single_threaded() -> bool {
+    static SAYS: OnceLock<Option<&'static AtomicU8>> = OnceLock::new();
+    let says = SAYS.get_or_init(|| {
+        // SAFETY: a variable of one byte that lives as long as the program.
+        unsafe {
+            let found = older::find_if_there(libc::RTLD_DEFAULT, c"__libc_single_threaded");
+            found.cast::<AtomicU8>().as_ref()
+        }
+    });
+    says.is_some_and(|says| says.load(Ordering::Relaxed) != 0)
 }
 
 /// Whether the calling thread is a child of `vfork` in its parent's memory.

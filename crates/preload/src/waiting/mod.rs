@@ -2,6 +2,7 @@
 //! thread is registered ([`housekeeping`]).
 
 pub mod epoll;
+pub mod exclusive_sleep;
 pub mod housekeeping;
 pub mod poll;
 pub mod signals;

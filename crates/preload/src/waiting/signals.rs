@@ -61,6 +61,16 @@ pub fn interrupts_calls(signal: c_int) -> bool {
     INTERRUPTING.load(Ordering::Relaxed) >> (signal - 1) & 1 != 0
 }
 
+/// Whether any signal has such a handler.
+pub fn any_interrupts() -> bool {
+    INTERRUPTING.load(Ordering::Relaxed) != 0
+}
+
+/// Whether any signal has a handler after which calls are restarted.
+pub fn any_restarts() -> bool {
+    RESTARTING.load(Ordering::Relaxed) != 0
+}
+
 /// Blocks signals whose handlers interrupt calls, as long as it lives. A call that sleeps several times in a row sleeps
 /// with the mask from `before`, and so misses no signal between two sleeps.
 pub struct BlockedSignals {
@@ -112,6 +122,11 @@ impl BlockedSignals {
             sys::raw(libc::SYS_rt_sigpending, [set, 8, 0, 0, 0, 0])
         };
         if asked.is_ok() { pending } else { 0 }
+    }
+
+    /// The signals that end the call, of those that the thread itself does not block.
+    pub fn ending(&self) -> u64 {
+        INTERRUPTING.load(Ordering::Relaxed) & !first_word(&self.before)
     }
 
     /// The mask to sleep with.
@@ -181,7 +196,7 @@ pub fn sleep_on_one(fd: c_int) -> Result<i16, c_int> {
 }
 
 /// A descriptor that is readable while one of these signals is pending.
-fn descriptor_of(signals: u64) -> Option<c_int> {
+pub fn descriptor_of(signals: u64) -> Option<c_int> {
     let flags = sys::int(libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
     let mask = (&raw const signals).addr();
     // SAFETY: the mask is a local of eight bytes.

@@ -10,13 +10,16 @@ use netchannel_abi::program::RELAY;
 
 use crate::descriptors::attach::header;
 use crate::ground::clock::{self, MICROSECOND};
-use crate::ground::{cancel, real, sys};
+use crate::ground::{cancel, process, real, sys};
 use crate::sockets::lane::{Lane, WRITER};
 use crate::sockets::socket::status;
 use crate::waiting::{housekeeping, signals};
 
 /// After this time the spinning thread yields between its looks.
 const YIELD_AFTER: u64 = 3 * MICROSECOND;
+
+/// Tokens that are taken at once.
+const TOKENS: usize = 64;
 
 /// A yield that takes this long gave the processor to another thread.
 const PREEMPTED: u64 = 8 * MICROSECOND;
@@ -66,8 +69,11 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
     if SINGLE_PROCESSOR.load(Ordering::Relaxed) {
         return false;
     }
-    let start = clock::now();
     let budget = patience().budget();
+    if budget == 0 {
+        return false;
+    }
+    let start = clock::now();
     loop {
         for _ in 0..8 {
             spin_loop();
@@ -165,6 +171,9 @@ fn sleep(
         lane.end_sleep(unit, wanted);
         housekeeping::release(&lane.socket);
     };
+    // Nobody else needs the tokens.
+    let takes = process::is_single_threaded() && lane.socket.is_unshared();
+    let mut taken = false;
     let result = cancel::guarded(undo, || {
         if lane.socket.has(status::ANCHOR_SHUT) {
             sleep_briefly(lane.fd)
@@ -174,7 +183,7 @@ fn sleep(
             // Another thread may set the owner of the urgent signal meanwhile.
             sleep_until_urgent(lane, limit)
         } else if limit == 0 && restarts {
-            sleep_restartable(lane.fd)
+            sleep_restartable(lane.fd, takes.then_some(&mut taken))
         } else if limit == 0 {
             poll_once(lane.fd, -1)
         } else {
@@ -196,7 +205,9 @@ fn sleep(
                     sys::yield_now();
                 }
             }
-            if lane.socket.is(lane.fd) {
+            if taken {
+                lane.note_tokens(None);
+            } else if lane.socket.is(lane.fd) {
                 lane.take_tokens(None);
             }
             Ok(())
@@ -232,13 +243,24 @@ fn sleep_briefly(fd: i32) -> Result<bool, i32> {
 }
 
 /// Sleeps in `recv`, which a signal restarts or interrupts as for a TCP socket, and which is a cancellation point. True
-/// for a token, false for the end of the peer.
-fn sleep_restartable(fd: i32) -> Result<bool, i32> {
-    let mut byte = 0u8;
-    // SAFETY: the kernel writes `byte`.
-    let got = unsafe { real::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+/// for a token, false for the end of the peer. Tokens are left on the anchor, unless the caller wants to know that they
+/// were `taken`.
+fn sleep_restartable(fd: i32, taken: Option<&mut bool>) -> Result<bool, i32> {
+    let mut tokens = [0u8; TOKENS];
+    let (most, flags) = if taken.is_some() {
+        (TOKENS, 0)
+    } else {
+        (1, libc::MSG_PEEK)
+    };
+    // SAFETY: the tokens are a local with room for so many.
+    let got = unsafe { real::recv(fd, tokens.as_mut_ptr().cast(), most, flags) };
     match got {
-        1.. => Ok(true),
+        1.. => {
+            if let Some(taken) = taken {
+                *taken = true;
+            }
+            Ok(true)
+        }
         0 => Ok(false),
         _ => match real::errno() {
             libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN => Ok(false),

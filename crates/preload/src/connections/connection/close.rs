@@ -282,7 +282,11 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     // The peer is notified first: once the slot is given up it may carry the next connection, whose wake-ups must not
     // be taken.
     own.flags.fetch_or(flags, Ordering::AcqRel);
-    lane.announce_flags();
+    if loan.is_none() && fd != NO_DESCRIPTOR {
+        lane.announce_close();
+    } else {
+        lane.announce_flags();
+    }
     lane.link.finish(slot, lane.handle(), flags, loan, rings);
     lane.link.remove_user();
     let result = close_kernel(fd);

@@ -51,6 +51,17 @@ impl Lane {
         self.announce_space();
     }
 
+    /// As [`Self::announce_flags`], where this side's last descriptor of the anchor is closed next: that wakes whoever
+    /// sleeps on the other one.
+    pub fn announce_close(&self) {
+        let words = &self.peer().waiter;
+        for wake in [waiter::announce_data(words), waiter::announce_space(words)] {
+            if let Some(wake) = wake.filter(|wake| wake.cell.is_some()) {
+                self.deliver(wake);
+            }
+        }
+    }
+
     #[cold]
     fn deliver(&self, wake: Wake) {
         let mut token = wake.token;
@@ -229,14 +240,19 @@ impl Lane {
         });
         match taken {
             None => return,
-            // The peer has just sent it: it lives.
-            Some(Ok(1..)) => {
-                let checked = &self.socket.local.checked;
-                checked.store(clock::now(), Ordering::Relaxed);
-            }
+            Some(Ok(1..)) => return self.note_tokens(by),
             Some(Ok(0) | Err(libc::ECONNRESET | libc::EPIPE | libc::ENOTCONN)) => self.peer_ended(),
             Some(_) => {}
         }
+        self.notify_sets(by);
+    }
+
+    /// Called when tokens were taken off the anchor. Event loops for which they were meant are notified, except for
+    /// `by`.
+    pub fn note_tokens(&self, by: Option<u32>) {
+        // The peer has just sent them: it lives.
+        let checked = &self.socket.local.checked;
+        checked.store(clock::now(), Ordering::Relaxed);
         self.notify_sets(by);
     }
 

@@ -72,6 +72,7 @@ impl Listener {
         self.offers().inspect(|channel| channel.end());
         self.close_shared_queues();
         self.wake_ups.close();
+        self.end_wait_set();
     }
 
     /// Tells the daemon that this process no longer holds the listener.

@@ -84,6 +84,17 @@ pub fn listen_for_jobs() -> bool {
     came
 }
 
+/// Whether connections may be announced to this process over links of its own.
+pub fn has_server_links() -> bool {
+    let registry = REGISTRY.lock();
+    registry.is_none_or(|registry| {
+        registry
+            .servers
+            .iter()
+            .any(|link| link.is_alive() && !link.has_left())
+    })
+}
+
 /// Publishes that a thread that watches listeners is awake; `soon` says whether it will look at them again soon.
 pub fn awake(soon: bool) {
     let Some(registry) = REGISTRY.lock() else {
@@ -428,6 +439,7 @@ pub fn reset_in_child() {
         listener.accepts.store(false, Ordering::Relaxed);
         listener.taking.reset();
         listener.wake_ups.close();
+        listener.end_wait_set_in_child();
         listener.note_kernel_report();
         listener.pending.reset_in_child();
         listener.reset_shared_in_child();
@@ -447,6 +459,7 @@ pub fn relocate(from: i32, to: i32) {
             .offers()
             .inspect(|channel| channel.relocate(from, to));
         listener.wake_ups.relocate(from, to);
+        listener.relocate_wait_set(from, to);
         listener.pending.relocate(from, to);
         listener.relocate_shared(from, to);
     }

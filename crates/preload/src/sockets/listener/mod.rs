@@ -12,6 +12,7 @@ mod renewal;
 mod resetting;
 mod shared_queues;
 pub mod sleeping;
+mod wait_set;
 pub mod wake_ups;
 
 pub use resetting::reset;
@@ -27,9 +28,9 @@ use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 use netchannel_abi::program::RELAY;
 
 use crate::descriptors::channel::Channel;
-use crate::descriptors::{attach, limits, names};
+use crate::descriptors::{attach, credentials, limits, names};
 use crate::ground::lock::Lock;
-use crate::ground::sys;
+use crate::ground::{process, sys};
 use crate::sockets::link::{LinkEnd, Loan, reset_side};
 use crate::sockets::socket::Socket;
 use crate::sockets::{foreign, options};
@@ -45,12 +46,13 @@ pub use hand_over::{
 };
 use links::are_starved;
 pub use links::{
-    client_link, end_client_links, keep_queues_if_announced, leave_links, leave_queues,
-    listen_for_jobs, mark_awake, numbers, own_link, poll_jobs, queued_link, read_channels,
-    relocate, reset_in_child, return_to_queues, server_links,
+    client_link, end_client_links, has_server_links, keep_queues_if_announced, leave_links,
+    leave_queues, listen_for_jobs, mark_awake, numbers, own_link, poll_jobs, queued_link,
+    read_channels, relocate, reset_in_child, return_to_queues, server_links,
 };
 pub use queue::{enter, may_enter};
 pub use shared_queues::{before_adoption, before_fork, before_scarcity, settle_unwatched};
+pub use wait_set::{WaitSet, place};
 
 /// An event loop that watches a listener.
 pub trait Watcher: Sync {
@@ -151,6 +153,8 @@ pub struct Listener {
     kernel_reported: AtomicBool,
     /// Wakes threads that sleep for connections without an event loop.
     pub wake_ups: WakeUps,
+    /// The set in which a blocking accept sleeps, null before the first sleep.
+    wait_set: AtomicPtr<WaitSet>,
     /// Event loops that watch it.
     watchers: Lock<Vec<&'static dyn Watcher>>,
     /// The last loop has removed it, and has not waited since.
@@ -187,6 +191,8 @@ impl Listener {
     pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
         attach::ensure()?;
         let address = names::kernel_address(fd, false)?;
+        // What an accept has to know before it reserves its number is found out here.
+        let _ = (process::is_single_threaded(), credentials::is_root());
         // Another user may have made the socket: then it must be shown as a proof.
         let cookie = sys::cookie(fd).ok()?;
         let announce = |shown| Self::announce(fd, &address, cookie, backlog, shown);
@@ -207,6 +213,7 @@ impl Listener {
             was_reported: AtomicBool::new(false),
             kernel_reported: AtomicBool::new(true),
             wake_ups: WakeUps::new(),
+            wait_set: AtomicPtr::new(core::ptr::null_mut()),
             watchers: Lock::new(Vec::new()),
             unwatched: AtomicBool::new(false),
             taking: Lock::new(()),
@@ -339,10 +346,15 @@ impl Listener {
 
     /// As [`Self::has_pending`], for a blocking accept, which takes what it finds.
     pub fn has_for_accept(&self) -> bool {
-        if !self.has_taken() {
+        self.has_announced() || self.has_queued()
+    }
+
+    /// As [`Self::has_for_accept`], without the clients' queue.
+    pub fn has_announced(&self) -> bool {
+        self.has_taken() || {
             poll_jobs();
+            self.has_taken()
         }
-        self.has_taken() || self.has_queued()
     }
 
     fn has_taken(&self) -> bool {
@@ -552,23 +564,6 @@ impl Listener {
         };
         self.push(Pending::new(link, loan)?);
         Some(())
-    }
-
-    /// Descriptors to sleep on besides the TCP listener itself.
-    pub fn wake_descriptors(&self) -> Vec<i32> {
-        let mut list = vec![self.channel()];
-        list.extend(self.queues());
-        if let Some(registry) = REGISTRY.lock() {
-            list.extend(
-                registry
-                    .servers
-                    .iter()
-                    // After a link was left, only anchors without a use come over it.
-                    .filter(|l| l.is_alive() && !l.has_left())
-                    .map(|l| l.channel()),
-            );
-        }
-        list
     }
 }
 

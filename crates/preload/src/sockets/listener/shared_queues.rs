@@ -272,6 +272,11 @@ impl Listener {
         self.queues().iter().any(|queue| *queue >= 0)
     }
 
+    /// Whether clients connect to a queue that this process has.
+    pub fn has_clients_queue(&self) -> bool {
+        self.queues()[1] >= 0
+    }
+
     /// The descriptors of the queues to sleep on, -1 where there is none.
     pub fn queues(&self) -> [i32; 2] {
         let shared = self.shared_queues();

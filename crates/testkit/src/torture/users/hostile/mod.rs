@@ -118,7 +118,7 @@ fn requests(stage: &Stage, random: &mut Random) {
 fn request(attached: &mut HostileProgram, random: &mut Random) {
     let operation = match random.below(10) {
         0 => u32::from_le_bytes([random.number().to_le_bytes()[0], 0, 0, 0]),
-        _ => u32::try_from(random.between(1, 15)).unwrap_or(1),
+        _ => u32::try_from(random.between(1, 16)).unwrap_or(1),
     };
     let mut words = [0; 14];
     for word in &mut words[..random.between(0, 14)] {
