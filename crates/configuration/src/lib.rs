@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod destination;
 mod key_file;
 mod nearest;
 mod prefix;
@@ -25,6 +26,7 @@ mod tenant;
 mod types;
 
 pub use change::Change;
+pub use destination::{Destination, Way};
 pub use prefix::{Prefix, PrefixError};
 pub use problems::Problems;
 pub use stack::{StackFairness, StackKind, StackTable, parse_processors, show_processors};

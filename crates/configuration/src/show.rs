@@ -133,7 +133,15 @@ impl fmt::Display for Tenant {
         }
         writeln!(formatter, "weight = {}", self.weight)?;
         let met = self.meets.iter().map(|one| &one.name);
-        writeln!(formatter, "meets = {}", list(&met.collect::<Vec<_>>()))
+        writeln!(formatter, "meets = {}", list(&met.collect::<Vec<_>>()))?;
+        let ways = self.destinations.iter().map(|one| {
+            let prefix = quoted(&one.prefix.to_string());
+            format!("{prefix} = {}", quoted(one.way.name()))
+        });
+        match ways.collect::<Vec<_>>().join(", ").as_str() {
+            "" => Ok(()),
+            ways => writeln!(formatter, "destinations = {{ {ways} }}"),
+        }
     }
 }
 

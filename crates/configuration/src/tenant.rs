@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use netchannel_scheduler::Rate;
 
+use crate::destination::{Destination, Way};
 use crate::prefix::{Prefix, PrefixError};
 
 /// Connections of one tenant where its table does not say how many.
@@ -49,6 +50,8 @@ pub struct Tenant {
     pub weight: u16,
     /// Tenants whose addresses its programs reach, and whose programs reach its own. Each names the other.
     pub meets: Vec<Met>,
+    /// Where its connections go by another stack than `kernel`: the longest prefix first.
+    pub destinations: Vec<Destination>,
 }
 
 /// Another tenant that a tenant may meet.
@@ -80,7 +83,29 @@ impl Tenant {
             stack: None,
             weight: 1,
             meets: Vec::new(),
+            destinations: Vec::new(),
         }
+    }
+
+    /// By which way its programs' connections to an address go, as far as they may reach it.
+    #[must_use]
+    pub fn way_to(&self, address: IpAddr) -> Way {
+        self.destination_of(address)
+            .map_or(Way::Kernel, |found| found.way)
+    }
+
+    /// The entry of its table that an address belongs to.
+    #[must_use]
+    pub fn destination_of(&self, address: IpAddr) -> Option<&Destination> {
+        let mut destinations = self.destinations.iter();
+        destinations.find(|one| one.prefix.contains(address))
+    }
+
+    /// Whether some of its connections go over channels.
+    #[must_use]
+    pub fn uses_channels(&self) -> bool {
+        let mut destinations = self.destinations.iter();
+        destinations.any(|one| one.way == Way::Channels)
     }
 
     /// The address that its programs have of the family of `other`.

@@ -1,6 +1,7 @@
 //! Reads the text, section after section. The configuration is used only if all of it is valid, and every mistake is
 //! reported.
 
+mod destinations;
 mod host;
 mod meetings;
 mod peers;
@@ -86,10 +87,17 @@ impl Configuration {
         let host = host::host(&root);
         let metrics = host::metrics(&root, &host);
         let stacks = stacks::stacks(&root, refusal);
+        let peers = peers::peers(&root, &host, &scheduler, file);
+        let around = destinations::Surroundings {
+            host: &host,
+            peers: &peers,
+            stacks: &stacks,
+        };
+        let tenants = tenants::tenants(&root, around, metrics, (file, refusal));
         let mut configuration = Self {
             file: absolute(file),
-            peers: peers::peers(&root, &host, &scheduler, file),
-            tenants: tenants::tenants(&root, (&host, metrics), &stacks, (file, refusal)),
+            tenants,
+            peers,
             stacks,
             metrics,
             host,

@@ -139,6 +139,20 @@ impl<'a> Section<'a> {
             .collect()
     }
 
+    /// The texts of a table below this one, with their keys.
+    pub fn texts(&self, key: &str) -> Vec<(Item<String>, Item<String>)> {
+        let Some(below) = self.section(key) else {
+            return Vec::new();
+        };
+        let keys = below.table.keys().filter_map(|key| {
+            let name = key.get_ref().as_ref().to_owned();
+            let value = below.string(&name)?;
+            let span = key.span();
+            Some((Item { value: name, span }, value))
+        });
+        keys.collect()
+    }
+
     /// Whether it has an empty list under a key.
     pub fn is_empty_list(&self, key: &str) -> bool {
         let list = self.get(key).and_then(|(value, _)| value.as_array());

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use netchannel_scheduler::Rate;
 
+use super::destinations::{self, Surroundings};
 use super::host::is_name;
 use super::meetings::{self, Wanted};
 use super::path_from;
@@ -16,7 +17,7 @@ use crate::tenant::{MOST_WEIGHT, Publish, Reach, TENANT_CONNECTIONS, Tenant};
 use crate::types::Host;
 
 /// Keys of a tenant.
-const TENANT: [&str; 15] = [
+const TENANT: [&str; 16] = [
     "name",
     "socket",
     "user",
@@ -32,6 +33,7 @@ const TENANT: [&str; 15] = [
     "stack",
     "weight",
     "meets",
+    destinations::KEY,
 ];
 /// A socket is opened by writing to it: the other bits of a mode have no effect.
 const MODES: [&str; 3] = ["0600", "0660", "0666"];
@@ -42,10 +44,11 @@ const DNS: u16 = 53;
 
 pub fn tenants(
     root: &Section<'_>,
-    (host, metrics): (&Host, Option<SocketAddr>),
-    stacks: &[StackTable],
+    around: Surroundings<'_>,
+    metrics: Option<SocketAddr>,
     (file, refusal): (&Path, Refusal<'_>),
 ) -> Vec<Tenant> {
+    let Surroundings { host, stacks, .. } = around;
     let mut tenants: Vec<Tenant> = Vec::new();
     let mut wanted = Vec::new();
     for section in root.sections("tenants") {
@@ -104,6 +107,7 @@ pub fn tenants(
                 .map_or(1, |item| u16::try_from(item.value).unwrap_or(MOST_WEIGHT)),
             stack,
             meets: Vec::new(),
+            destinations: Vec::new(),
         };
         tenants.push(tenant);
         wanted.push(Wanted {
@@ -111,7 +115,9 @@ pub fn tenants(
             section,
         });
     }
-    meetings::meet(tenants, &wanted)
+    let tenants = meetings::meet(tenants, &wanted);
+    let sections: Vec<Section<'_>> = wanted.into_iter().map(|one| one.section).collect();
+    destinations::lead(tenants, &sections, around)
 }
 
 fn socket(section: &Section<'_>, file: &Path, others: &[Tenant]) -> Option<std::path::PathBuf> {

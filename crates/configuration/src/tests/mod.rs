@@ -1,6 +1,7 @@
 //! Every mistake is told, with its line and what to do.
 
 mod changes;
+mod destinations;
 mod document;
 mod meetings;
 mod mistakes;
