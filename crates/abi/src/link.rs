@@ -176,6 +176,8 @@ pub mod side_flags {
     pub const URGENT_SIGNALS: u32 = 2048;
     /// The side has a socket of its own, and answers what is asked of it: see [`crate::answer`].
     pub const ANSWERS: u32 = 4096;
+    /// (s) only, on links of a tenant to its stack: the connection goes over channels to another host. It is shown, and means nothing else.
+    pub const OVER_CHANNELS: u32 = 8192;
     /// It neither sends nor reads any more: bytes sent to it meet a reset.
     pub const BOTH_SHUT: u32 = FIN | SHUT_READ;
 }

@@ -313,15 +313,20 @@ fn is_wanted(arguments: &Ss, socket: &Socket) -> bool {
 fn shown_sockets(sockets: &[Socket]) -> String {
     let head = [
         "STATE", "PATH", "RECV-Q", "SEND-Q", "LOCAL", "PEER", "PROGRAM", "PID", "FD", "REASON",
-        "RECEIVED", "SENT", "CLASS", "HOST", "CHANNELS",
+        "RECEIVED", "SENT", "CLASS", "HOST", "CHANNELS", "STACK",
     ];
+    // Of a tenant's programs only.
+    let has_stacks = sockets
+        .iter()
+        .any(|socket| !matches!(&*socket.stack, "" | "-"));
+    let shown = head.len() - usize::from(!has_stacks);
     let rows = sockets.iter().map(|socket| {
         // As in ss of iproute2, the first queue of a listener is what waits to be accepted.
         let first = match socket.path {
             Path::Listener => socket.pending,
             _ => socket.receive_queue,
         };
-        vec![
+        let mut row = vec![
             socket.state.clone(),
             socket.path.name().to_owned(),
             first.to_string(),
@@ -340,9 +345,12 @@ fn shown_sockets(sockets: &[Socket]) -> String {
             },
             or_hyphen(&socket.host),
             or_hyphen(&socket.channels),
-        ]
+            or_hyphen(&socket.stack),
+        ];
+        row.truncate(shown);
+        row
     });
-    table(&head, rows.collect())
+    table(head.get(..shown).unwrap_or(&head), rows.collect())
 }
 
 #[cfg(test)]

@@ -114,11 +114,17 @@ fn shown(tenants: &[TenantView]) -> String {
     table(&head, tenants.iter().map(row).collect())
 }
 
-/// The stack of new connections, and those of older ones.
+/// The stack of new connections, that of peers, and those of older ones.
 fn stacks(tenant: &TenantView) -> String {
+    let uses_channels = tenant.destinations.iter();
+    let uses_channels = uses_channels.clone().any(|one| one.ends_with("channels"));
+    let channels = match tenant.channels.connections {
+        0 if !uses_channels => String::new(),
+        count => format!(" +channels: {count}"),
+    };
     let former = tenant.former_stacks.iter();
     let former = former.map(|one| format!(" ({}: {})", one.name, one.connections));
-    tenant.stack.clone() + &former.collect::<String>()
+    tenant.stack.clone() + &channels + &former.collect::<String>()
 }
 
 /// The program with what makes it the tenant's, and its environment.
@@ -288,6 +294,27 @@ mod tests {
         assert_eq!(given("podman run image"), all);
         assert_eq!(given("podman run --network=none image"), all[..4]);
         assert_eq!(given("podman run --net host image"), all[..4]);
+    }
+
+    #[test]
+    fn stacks_of_new_and_old_connections_are_told() {
+        let mut view = TenantView {
+            stack: "two".to_owned(),
+            ..TenantView::default()
+        };
+        assert_eq!(stacks(&view), "two");
+        view.destinations = vec!["10.0.0.0/8 = none".to_owned()];
+        assert_eq!(stacks(&view), "two");
+        view.destinations.push("10.0.0.2/32 = channels".to_owned());
+        assert_eq!(stacks(&view), "two +channels: 0");
+        // Those that began before the table changed.
+        (view.channels.connections, view.destinations) = (3, Vec::new());
+        view.former_stacks
+            .push(netchannel_control::tenants::FormerStack {
+                name: "one".to_owned(),
+                connections: 2,
+            });
+        assert_eq!(stacks(&view), "two +channels: 3 (one: 2)");
     }
 
     #[test]

@@ -47,6 +47,27 @@ pub struct TenantView {
     pub turns: u64,
     /// Processor time of the stack on its behalf, in nanoseconds.
     pub processor_nanoseconds: u64,
+    /// Where connections go by a stack that the tenant's table names: prefixes and stacks, the longest prefix first.
+    #[serde(default)]
+    pub destinations: Vec<String>,
+    /// What went over channels to other hosts; all of it is counted above, too.
+    #[serde(default)]
+    pub channels: OverChannels,
+}
+
+/// What a tenant's connections over channels are and have moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverChannels {
+    /// Connections that there are.
+    pub connections: u64,
+    /// Connections that programs made.
+    pub dialed: u64,
+    /// Connections that were to go over channels, and went over kernel TCP.
+    pub fell_back: u64,
+    /// Bytes from other hosts.
+    pub bytes_in: u64,
+    /// Bytes to other hosts.
+    pub bytes_out: u64,
 }
 
 /// A stack that a tenant had before.

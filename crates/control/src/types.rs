@@ -248,6 +248,9 @@ pub struct Socket {
     /// The channels that it took lately, such as `L0` or `T0,T1`, in either direction; `-` for none.
     #[serde(default)]
     pub channels: String,
+    /// The stack that serves a connection of a tenant's program, `kernel`, `channels` or `local`; `-` for others, and within the tenant.
+    #[serde(default)]
+    pub stack: String,
     /// Why it is kernel TCP; `-` where it is not.
     pub reason: String,
     /// Bytes written that the other has not read.

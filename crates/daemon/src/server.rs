@@ -188,7 +188,8 @@ impl Daemon {
                 .map_or(Ok(()), |one| watch.add(one, Subject::Addresses))
         };
         watched().map_err(ServeError::Events)?;
-        let tenants = Tenants::new(&options, launcher).map_err(ServeError::Events)?;
+        let crossing = stacks.iter().find_map(|stack| stack.crossing());
+        let tenants = Tenants::new(&options, launcher, crossing).map_err(ServeError::Events)?;
         let watched = watch.add(tenants.watched(), Subject::Stacks);
         watched.map_err(ServeError::Events)?;
         let now = Instant::now();

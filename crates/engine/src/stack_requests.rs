@@ -72,6 +72,14 @@ impl CoreEngine {
         ForStack { core: self, stack }
     }
 
+    /// A link between two stack modules.
+    fn make_own_link(&mut self) -> Result<[Parts; 2], Refusal> {
+        let ticket = self.admit_own_link()?;
+        let made = self.make_link(FIRST_ANCHORS)?;
+        self.note_own_link(made.number, 0, made.memory, ticket);
+        Ok([made.client.parts(None)?, made.server.parts(None)?])
+    }
+
     fn admit_own_link(&self) -> Result<Ticket, Refusal> {
         self.admit_descriptors(2)?;
         let amounts = Amounts::of(Kind::Links, 1).and(Kind::Descriptors, 2);
@@ -148,6 +156,10 @@ pub struct ForStack<'a> {
 impl Engine for ForStack<'_> {
     fn request(&mut self, request: StackRequest) {
         self.core.answer(request, self.stack);
+    }
+
+    fn own_link(&mut self) -> Result<[Parts; 2], Errno> {
+        self.core.make_own_link().map_err(errno)
     }
 
     fn next_remote(&mut self) -> u32 {

@@ -106,6 +106,12 @@ pub trait Engine {
     /// Sends a request. The answer comes as a [`Command`].
     fn request(&mut self, request: StackRequest);
 
+    /// Makes a link between the module and another one: the client's end, and the server's. It goes by [`StackRequest::Forget`].
+    ///
+    /// # Errors
+    /// When there is no descriptor or memory for it.
+    fn own_link(&mut self) -> Result<[Parts; 2], Errno>;
+
     /// A new number for a listener of another host.
     fn next_remote(&mut self) -> u32;
 

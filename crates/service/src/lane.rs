@@ -151,6 +151,22 @@ impl Lane {
         })
     }
 
+    /// (client) Says what the program at the other end of a connection says of its class: before it is announced.
+    pub fn set_hints_word(&self, word: u32) {
+        if let Some((own, _)) = self.sides() {
+            // The announcement publishes it; later it guards nothing.
+            own.hints.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The errno of the program's RESET; 0 for the usual one.
+    #[must_use]
+    pub fn peer_error(&self) -> u32 {
+        // The release of RESET makes it visible.
+        self.sides()
+            .map_or(0, |(_, peer)| peer.error.load(Ordering::Relaxed))
+    }
+
     /// The number of the program's last question; another one says that it has set something, too. 0 for none.
     #[must_use]
     #[inline]
@@ -229,11 +245,7 @@ impl Lane {
         if flags & side_flags::RESET == 0 {
             return flags & side_flags::FIN != 0;
         }
-        // The release of RESET makes the error word visible.
-        let error = self
-            .sides()
-            .map(|(_, peer)| peer.error.load(Ordering::Relaxed));
-        error == Some(Errno::PIPE.raw_os_error().unsigned_abs())
+        self.peer_error() == Errno::PIPE.raw_os_error().unsigned_abs()
     }
 
     /// (client) Whether no program has accepted the connection, and one may. A closed connection was accepted before,

@@ -14,6 +14,8 @@ pub enum Relayed {
     Pending(Lane, Destination),
     /// CoreEngine offers it to the process that accepts.
     Offered(Pair, Destination),
+    /// Announced to another stack module, which has not said yet whether it is connected.
+    Asked(Pair),
     /// Connected.
     Open(Pair),
     /// Placeholder during a change of the state.
@@ -43,7 +45,7 @@ impl Relayed {
         match self {
             Self::Offered(..) => true,
             Self::Open(pair) => pair.outgoing().waits_for_accept(),
-            Self::Pending(..) | Self::Changing => false,
+            Self::Pending(..) | Self::Asked(_) | Self::Changing => false,
         }
     }
 
@@ -65,6 +67,43 @@ impl Relayed {
                 *self = Self::Offered(Pair::new(incoming, outgoing), wanted);
             }
             other => *self = other,
+        }
+    }
+
+    /// It was announced to another stack module over this lane: the connecting program waits for the answer.
+    pub fn ask(&mut self, outgoing: Lane) {
+        match std::mem::replace(self, Self::Changing) {
+            Self::Pending(incoming, _) => *self = Self::Asked(Pair::new(incoming, outgoing)),
+            other => *self = other,
+        }
+    }
+
+    /// The answer of the other stack module, if it has come. `false` where it refuses: both lanes are there still.
+    pub fn answer(&mut self) -> Option<bool> {
+        let Self::Asked(pair) = self else {
+            return None;
+        };
+        let flags = pair.outgoing().peer_flags();
+        let has_ended = flags & (side_flags::RESET | side_flags::CLOSED) != 0;
+        if flags & side_flags::ESTABLISHED != 0 {
+            if let Self::Asked(pair) = std::mem::replace(self, Self::Changing) {
+                *self = Self::Open(pair);
+            }
+            return Some(true);
+        }
+        (has_ended || pair.outgoing().has_hung_up()).then_some(false)
+    }
+
+    /// The lane of the connecting program, where the way that was tried leads nowhere: that lane is ended.
+    pub fn turn_back(self) -> Option<Lane> {
+        match self {
+            Self::Pending(incoming, _) => Some(incoming),
+            Self::Asked(pair) => {
+                let (incoming, outgoing) = pair.split();
+                outgoing.close(true);
+                Some(incoming)
+            }
+            _ => None,
         }
     }
 
@@ -102,7 +141,9 @@ impl Relayed {
     pub fn on_token(&mut self, which: usize, end: bool) {
         match self {
             Self::Pending(lane, _) => lane.on_token(end),
-            Self::Open(pair) | Self::Offered(pair, _) => pair.lane_mut(which).on_token(end),
+            Self::Open(pair) | Self::Asked(pair) | Self::Offered(pair, _) => {
+                pair.lane_mut(which).on_token(end);
+            }
             Self::Changing => {}
         }
     }
@@ -110,8 +151,10 @@ impl Relayed {
     /// Whether the connecting program has left while it waits.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
-        let Self::Pending(lane, _) = self else {
-            return false;
+        let lane = match self {
+            Self::Pending(lane, _) => lane,
+            Self::Asked(pair) => pair.incoming(),
+            _ => return false,
         };
         lane.peer_flags() & (side_flags::CLOSED | side_flags::RESET) != 0 || lane.has_hung_up()
     }
@@ -132,7 +175,7 @@ impl Relayed {
     pub fn reset(self) {
         match self {
             Self::Pending(lane, _) => lane.close(true),
-            Self::Offered(pair, _) | Self::Open(pair) => {
+            Self::Offered(pair, _) | Self::Asked(pair) | Self::Open(pair) => {
                 let (incoming, outgoing) = pair.split();
                 outgoing.close(true);
                 incoming.close(true);

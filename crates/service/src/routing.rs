@@ -112,6 +112,11 @@ pub trait Router {
     /// That lane is not used after all.
     fn unwatch(&mut self, _: Key, _: u32) {}
 
+    /// Whether a connection waits where there is no room for it, as for a backlog.
+    fn waits_for_room(&self, _: Ticket) -> bool {
+        true
+    }
+
     /// A link was added.
     fn added(&mut self, _: u64, _: Key) {}
 
@@ -442,7 +447,9 @@ pub trait Router {
         let now = Instant::now();
         let why = match errno {
             // A full backlog: TCP would retry the SYN too.
-            Errno::AGAIN if now.duration_since(wanted.since) < PATIENCE => {
+            Errno::AGAIN
+                if self.waits_for_room(ticket) && now.duration_since(wanted.since) < PATIENCE =>
+            {
                 return self.targets().wait_for_room(wanted.listener, ticket, now);
             }
             Errno::AGAIN => Refused::BacklogFull,

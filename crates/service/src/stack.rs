@@ -6,11 +6,15 @@
 //!       +--StackRequest- Stack <--doorbells------+       on the daemon's thread: never waits, never on the way of a byte
 //! ```
 
+use crate::addresses::to_socket_address;
+use crate::anchor::Count;
 use crate::core_engine::{Command, Engine, ListenerChange};
+use crate::link::Parts;
 use netchannel_abi::address::Address;
 use netchannel_configuration::Configuration;
 use netchannel_control::hosts::Hosts;
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,6 +55,32 @@ pub trait StackHandle: Debug {
     fn descriptors(&self) -> usize;
 }
 
+/// Whose the connections of a link are, where no program of this host makes them: a tenant's.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The tenant's name.
+    pub tenant: String,
+    /// The addresses that its programs have.
+    pub addresses: Vec<IpAddr>,
+    /// The anchors that the module holds for it.
+    pub count: Arc<Count>,
+}
+
+impl Origin {
+    /// Whether a client's address is the tenant's.
+    #[must_use]
+    pub fn has(&self, client: &Address) -> bool {
+        let client = to_socket_address(&client.unmapped());
+        client.is_some_and(|at| at.port() != 0 && self.addresses.contains(&at.ip()))
+    }
+}
+
+/// The way of tenants' connections into a stack module of the host's, from any thread.
+pub trait Crossing: Debug + Send + Sync {
+    /// Takes the server's end of a link of a tenant's stack. Whose it is, is said here and never over the link.
+    fn serve(&self, parts: Parts, origin: Arc<Origin>);
+}
+
 /// A stack module. When it is dropped, all its connections end.
 pub trait Stack: Debug {
     /// The name of the module.
@@ -58,6 +88,11 @@ pub trait Stack: Debug {
 
     /// The handle for CoreEngine.
     fn handle(&self) -> Rc<dyn StackHandle>;
+
+    /// The way of tenants' connections into the module, if it takes them.
+    fn crossing(&self) -> Option<Arc<dyn Crossing>> {
+        None
+    }
 
     /// Whether connections between programs of this host go through the module.
     fn routes_all(&self) -> bool {
@@ -97,6 +132,12 @@ pub trait Stack: Debug {
         _most: usize,
     ) -> (Vec<RemoteConnection>, Option<Cursor>) {
         (Vec::new(), None)
+    }
+
+    /// The name of the stack that leads a connection of a tenant's program to `peer`, by the flags of its lane, and of the other host if that is
+    /// known. `None` where this module serves no tenant.
+    fn name_of_way(&self, _peer: &Address, _flags: u32) -> Option<(&'static str, Option<String>)> {
+        None
     }
 
     /// The number of connections with other hosts.

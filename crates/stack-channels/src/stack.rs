@@ -21,7 +21,7 @@ use netchannel_driver::{Tcp, Transport, transport};
 use netchannel_scheduler::ChannelId;
 use netchannel_service::core_engine::{Engine, ListenerChange, OwnListener};
 use netchannel_service::published_ports::PublishedPorts;
-use netchannel_service::stack::{Cursor, RemoteConnection, Stack, StackHandle};
+use netchannel_service::stack::{Crossing, Cursor, RemoteConnection, Stack, StackHandle};
 use netchannel_vns::Reason;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -298,6 +298,10 @@ impl Stack for ChannelsStack {
 
     fn handle(&self) -> Rc<dyn StackHandle> {
         Rc::clone(&self.plane) as Rc<dyn StackHandle>
+    }
+
+    fn crossing(&self) -> Option<Arc<dyn Crossing>> {
+        Some(self.plane.crossing())
     }
 
     /// Readable when the peers have work, and when the data plane has reports.

@@ -65,13 +65,15 @@ impl Cap {
     }
 }
 
-/// The caps of one tenant's outgoing and another's incoming bytes, which go past the network: shares of a bottleneck there do not count.
-pub struct Between<'a>(pub &'a mut Cap, pub &'a mut Cap);
+/// The caps of one tenant's outgoing and another's incoming bytes, which go past the stack's sockets: shares of a bottleneck there do not
+/// count. On another host nobody's cap is known.
+pub struct Between<'a>(pub Option<&'a mut Cap>, pub Option<&'a mut Cap>);
 
 impl Between<'_> {
     /// Whether there is none.
-    pub const fn is_free(&self) -> bool {
-        self.0.own.is_none() && self.1.own.is_none()
+    pub fn is_free(&self) -> bool {
+        let mut caps = [&self.0, &self.1].into_iter().flatten();
+        caps.all(|cap| cap.own.is_none())
     }
 
     /// As [`Cap::permit`].
@@ -79,19 +81,25 @@ impl Between<'_> {
     /// # Errors
     /// The time from which it is worth asking again.
     pub fn permit(&mut self, wanted: u64, now: u64) -> Result<u64, u64> {
-        permitted_by([&mut self.0.own, &mut self.1.own], wanted, now)
+        let caps = [&mut self.0, &mut self.1].into_iter().flatten();
+        permitted_by(caps.map(|cap| &mut cap.own), wanted, now)
     }
 
     /// So many bytes were moved.
     pub fn take(&mut self, bytes: u64) {
-        for bucket in [&mut self.0.own, &mut self.1.own].into_iter().flatten() {
+        let caps = [&mut self.0, &mut self.1].into_iter().flatten();
+        for bucket in caps.filter_map(|cap| cap.own.as_mut()) {
             bucket.take(bytes);
         }
     }
 }
 
 /// What both buckets permit.
-fn permitted_by(buckets: [&mut Option<TokenBucket>; 2], wanted: u64, now: u64) -> Result<u64, u64> {
+fn permitted_by<'a>(
+    buckets: impl IntoIterator<Item = &'a mut Option<TokenBucket>>,
+    wanted: u64,
+    now: u64,
+) -> Result<u64, u64> {
     let mut permitted = wanted;
     for bucket in buckets.into_iter().flatten() {
         let step = (bucket.rate().per_second() / STEPS).max(LEAST_STEP);
@@ -123,18 +131,29 @@ mod tests {
     fn between_two_tenants_the_caps_of_both_hold_and_no_share() {
         let (mut from, mut to) = (Cap::default(), Cap::default());
         from.set_share(Some(1), 0);
-        assert!(Between(&mut from, &mut to).is_free());
-        assert_eq!(Between(&mut from, &mut to).permit(1 << 40, 0), Ok(1 << 40));
+        assert!(Between(Some(&mut from), Some(&mut to)).is_free());
+        assert_eq!(
+            Between(Some(&mut from), Some(&mut to)).permit(1 << 40, 0),
+            Ok(1 << 40)
+        );
         from.set(Some(Rate::new(1000, 500)), 0);
         to.set(Some(Rate::new(1000, 300)), 0);
-        let mut both = Between(&mut from, &mut to);
+        let mut both = Between(Some(&mut from), Some(&mut to));
         assert!(!both.is_free());
         assert_eq!(both.permit(400, 0), Ok(300));
         both.take(300);
         assert_eq!(both.permit(100, 0), Err(100_000_000));
+        assert_eq!(
+            Between(None, Some(&mut to)).permit(400, 0),
+            Err(300_000_000)
+        );
+        assert!(Between(None, None).is_free());
         // Neither has lost what the other did not permit.
         let mut other = Cap::default();
-        assert_eq!(Between(&mut from, &mut other).permit(200, 0), Ok(200));
+        assert_eq!(
+            Between(Some(&mut from), Some(&mut other)).permit(200, 0),
+            Ok(200)
+        );
     }
 
     #[test]

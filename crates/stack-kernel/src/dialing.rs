@@ -1,10 +1,11 @@
 //! Programs connect: within what the tenant may reach.
 
 use crate::connection::State;
+use crate::meeting::Otherwise;
 use crate::served::{Served, TenantNumber};
 use crate::worker::KernelWorker;
 use netchannel_abi::address::Address;
-use netchannel_configuration::Tenant;
+use netchannel_configuration::{Tenant, Way};
 use netchannel_service::addresses;
 use netchannel_service::cells::Key;
 use netchannel_service::jobs::Opened;
@@ -34,14 +35,34 @@ impl KernelWorker {
         }
         let permitted = served.permitted(opened.listener, &opened.server);
         let lane = Lane::accepted(&end, opened.loan).of_daemon();
-        let begun = permitted.and_then(|to| {
+        let begun = permitted.and_then(|(to, way)| {
             let dscp = lane.hints().dscp;
-            begin_connect(&served.tenant, &self.kernels_congestion_control, to, dscp)
+            if way == Way::Channels {
+                return Ok(Begun::Over(Otherwise { to, dscp }));
+            }
+            self.begin_connect(number, Otherwise { to, dscp })
+                .map(Begun::Socket)
         });
         match begun {
-            Ok(socket) => self.take_up((number, key), lane, socket),
+            Ok(Begun::Over(otherwise)) => {
+                self.cross((number, key), lane, opened.client.port, otherwise);
+            }
+            Ok(Begun::Socket(socket)) => self.take_up((number, key), lane, socket),
             Err(errno) => lane.refuse(errno.raw_os_error().unsigned_abs()),
         }
+    }
+
+    /// The kernel begins to connect for a tenant.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) fn begin_connect(
+        &self,
+        tenant: TenantNumber,
+        Otherwise { to, dscp }: Otherwise,
+    ) -> Result<OwnedFd, Errno> {
+        let served = self.tenants.get(tenant).ok_or(Errno::NETUNREACH)?;
+        begin_connect(&served.tenant, &self.kernels_congestion_control, to, dscp)
     }
 
     fn take_up(&mut self, (tenant, key): (TenantNumber, Key), mut lane: Lane, socket: OwnedFd) {
@@ -64,12 +85,20 @@ impl KernelWorker {
     }
 }
 
+/// How a connection was begun.
+enum Begun {
+    /// With this socket.
+    Socket(OwnedFd),
+    /// It is to go over channels, and otherwise there.
+    Over(Otherwise),
+}
+
 impl Served {
-    /// Where a connection goes.
+    /// Where a connection goes, and by which way. What the tenant may reach is asked first.
     ///
     /// # Errors
     /// Why it goes nowhere.
-    fn permitted(&self, listener: u32, server: &Address) -> Result<SocketAddr, Errno> {
+    fn permitted(&self, listener: u32, server: &Address) -> Result<(SocketAddr, Way), Errno> {
         if Some(listener) != self.gateway {
             return Err(Errno::CONNREFUSED);
         }
@@ -81,21 +110,27 @@ impl Served {
             Some(_) => {}
             None => return Err(Errno::NETUNREACH),
         }
-        if !self.tenant.may_reach(to) {
+        let way = self.tenant.way_to(to.ip());
+        let refusal = match way {
+            _ if !self.tenant.may_reach(to) => Some(Errno::ACCESS),
+            Way::None => Some(Errno::NETUNREACH),
+            Way::Kernel | Way::Channels => None,
+        };
+        if let Some(refusal) = refusal {
             // Whom a program asks over datagrams it may ask again, where an answer did not fit into one.
             if to.port() == DNS && self.tenant.resolver.is_some() {
                 return self.served_by_operator(DNS);
             }
             self.counters.add(Counter::Denied, 1);
-            return Err(Errno::ACCESS);
+            return Err(refusal);
         }
-        self.within_limit(to)
+        self.within_limit((to, way))
     }
 
     /// What the operator serves at a port of the tenant's own address: names, whatever the tenant may reach.
-    fn served_by_operator(&self, port: u16) -> Result<SocketAddr, Errno> {
+    fn served_by_operator(&self, port: u16) -> Result<(SocketAddr, Way), Errno> {
         match self.tenant.resolver {
-            Some(resolver) if port == DNS => self.within_limit(resolver),
+            Some(resolver) if port == DNS => self.within_limit((resolver, Way::Kernel)),
             _ => Err(Errno::CONNREFUSED),
         }
     }

@@ -1,7 +1,8 @@
 //! Kernel TCP on behalf of a tenant's programs, which have no network of their own: the stack module of NetKernel's experiments.
 //! It makes their connections, takes those at the published ports, and moves the bytes between lanes and sockets.
 //!
-//! Where two tenants may meet, it leads their connections from lane to lane.
+//! Where two tenants may meet, it leads their connections from lane to lane, and so it does to the module `channels` where a tenant's table
+//! says so.
 //!
 //! Never: connects where the tenant's `reach` does not say so, exceeds a cap, trusts a word of a program, or waits for one.
 //!
@@ -9,6 +10,7 @@
 //!  program ==lane==> worker --reach?--> connect --> kernel TCP --> the host's network
 //!  program <==lane== worker <--listener covers the port?-- accept <-- published port (Doors)
 //!  program ==lane==> worker --Meeting: both tables name the other--> lane ==> program of the other tenant
+//!  program ==lane==> worker --reach? destinations?--> lane ==> stack-channels ==> another host
 //!            Connection::pump: sendmsg and recvmsg on the rings themselves, within the caps (TokenBucket) of the tenant
 //! ```
 #![forbid(unsafe_code)]
@@ -17,6 +19,7 @@ mod askers;
 mod bottleneck;
 mod caps;
 mod connection;
+mod crossings;
 mod dialing;
 mod doors;
 mod meeting;

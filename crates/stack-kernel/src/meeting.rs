@@ -1,20 +1,32 @@
-//! A connection between two tenants that meet.
+//! A connection from lane to lane: between two tenants that meet, or of a tenant over channels to another host.
 
 use crate::served::TenantNumber;
 use netchannel_service::cells::Key;
 use netchannel_service::lane::Lane;
 use netchannel_service::relayed::Relayed;
+use std::net::SocketAddr;
 
 /// A link and a slot.
 pub type Place = (Key, u32);
+
+/// A destination of kernel TCP.
+#[derive(Clone, Copy, Debug)]
+pub struct Otherwise {
+    /// The address.
+    pub to: SocketAddr,
+    /// What the program has asked of the network.
+    pub dscp: u8,
+}
 
 /// A connection.
 #[derive(Debug)]
 pub struct Meeting {
     /// Tells it from others of its number.
     pub stamp: u64,
-    /// Who connected, and whose listener it is.
-    pub tenants: [TenantNumber; 2],
+    /// Who connected, and whose listener it is: no tenant's on another host.
+    pub tenants: [Option<TenantNumber>; 2],
+    /// Where kernel TCP takes over a connect over channels that leads nowhere.
+    pub otherwise: Option<Otherwise>,
     /// Where the lanes of both are. The server's tenant counts the connection as long as it has one.
     pub places: [Option<Place>; 2],
     /// Whether it waits for its turn.
@@ -25,14 +37,20 @@ pub struct Meeting {
 
 impl Meeting {
     /// One whose lane comes next.
-    pub const fn new(stamp: u64, tenants: [TenantNumber; 2]) -> Self {
+    pub const fn new(stamp: u64, tenants: [Option<TenantNumber>; 2]) -> Self {
         Self {
             stamp,
             tenants,
+            otherwise: None,
             places: [None; 2],
             queued: false,
             state: Relayed::Changing,
         }
+    }
+
+    /// Whether it goes over channels.
+    pub const fn crosses(&self) -> bool {
+        matches!(self.tenants, [_, None])
     }
 
     /// CoreEngine could not offer it: its lane towards the listener, which is still watched.

@@ -58,7 +58,7 @@ impl KernelWorker {
         let lane = Lane::accepted(end, opened.loan).of_daemon();
         let begun = wanted.and_then(|(server, wanted)| {
             let shortage = Errno::NOBUFS;
-            let ticket = self.table.add_meeting(client, server);
+            let ticket = self.table.add_meeting(client, Some(server));
             if self.schedule().add(ticket.number, client) {
                 return Ok((ticket, wanted));
             }
@@ -108,13 +108,21 @@ impl KernelWorker {
         own.within_limit((number, destination))
     }
 
-    fn begin_meeting(&mut self, ticket: Ticket, key: Key, mut lane: Lane, wanted: Destination) {
+    pub(crate) fn begin_meeting(
+        &mut self,
+        ticket: Ticket,
+        key: Key,
+        mut lane: Lane,
+        wanted: Destination,
+    ) {
         let slot = lane.handle().index;
         let is_watched = self.watch_lane(ticket.number, key, &mut lane);
         let Some(meeting) = self.table.meeting_mut(ticket) else {
             return;
         };
-        let [client, server] = meeting.tenants;
+        let [Some(client), server] = meeting.tenants else {
+            return;
+        };
         meeting.places[0] = Some((key, slot));
         meeting.state = Relayed::Pending(lane, wanted);
         if let Some(served) = self.tenants.get_mut(client) {
@@ -130,7 +138,8 @@ impl KernelWorker {
         if let Some(served) = self.tenants.get(client) {
             served.counters.add(Counter::Dialed, 1);
         }
-        self.current = server;
+        // The links to channels are of who connects.
+        self.current = server.unwrap_or(client);
         self.route(ticket);
         self.note_retries();
     }
@@ -142,7 +151,11 @@ impl KernelWorker {
             return false;
         };
         let [_, server] = meeting.tenants;
-        let is_full = self.tenants.get(server).is_none_or(Served::is_full);
+        let is_full =
+            server.is_some_and(|server| self.tenants.get(server).is_none_or(Served::is_full));
+        if let (None, Relayed::Pending(incoming, _)) = (server, &meeting.state) {
+            lane.set_hints_word(incoming.hints_word());
+        }
         let slot = lane.handle().index;
         if is_full || !self.watch_lane(ticket.number, key, lane) {
             return false;
@@ -150,7 +163,7 @@ impl KernelWorker {
         if let Some(meeting) = self.table.meeting_mut(ticket) {
             meeting.places[1] = Some((key, slot));
         }
-        if let Some(served) = self.tenants.get_mut(server) {
+        if let Some(served) = server.and_then(|server| self.tenants.get_mut(server)) {
             served.count_connections(|count| count + 1);
         }
         true
@@ -162,8 +175,8 @@ impl KernelWorker {
         let meeting = number.and_then(|number| self.table.meeting_at_mut(number));
         if let Some(meeting) = meeting
             && meeting.places[1].take_if(|one| *one == place).is_some()
+            && let [_, Some(server)] = meeting.tenants
         {
-            let [_, server] = meeting.tenants;
             self.count_end(server);
         }
     }
@@ -171,7 +184,11 @@ impl KernelWorker {
     /// It was announced to its listener.
     pub(crate) fn establish_meeting(&mut self, ticket: Ticket, lane: Lane) {
         if let Some(meeting) = self.table.meeting_mut(ticket) {
-            meeting.state.establish(lane);
+            if meeting.crosses() {
+                meeting.state.ask(lane);
+            } else {
+                meeting.state.establish(lane);
+            }
         }
         self.note_established(ticket);
     }
@@ -189,7 +206,7 @@ impl KernelWorker {
 
     fn note_established(&mut self, ticket: Ticket) {
         if let Some(meeting) = self.table.meeting(ticket)
-            && let [_, server] = meeting.tenants
+            && let [_, Some(server)] = meeting.tenants
             && let Some(served) = self.tenants.get(server)
         {
             served.counters.add(Counter::Accepted, 1);
@@ -213,36 +230,45 @@ impl KernelWorker {
         meeting.queued = false;
         if meeting.state.is_given_up() {
             return self.end_meeting(number, |state| {
-                if let Relayed::Pending(lane, _) = state {
+                if let Some(lane) = state.turn_back() {
                     lane.close(false);
                 }
             });
         }
+        if let Some(answer) = meeting.state.answer() {
+            return self.on_answer(number, answer);
+        }
         let Relayed::Open(pair) = &mut meeting.state else {
             return;
         };
-        let Some([client, server]) = self.tenants.pair_mut(meeting.tenants) else {
+        let Some([mut client, mut server]) = self.tenants.ends_mut(meeting.tenants) else {
             return;
         };
         let mut limits = Limits::default();
         let waits = |lane: &Lane| lane.frontier().map_or(1, |to| to - lane.consumed());
-        let forth = Between(&mut client.caps.outgoing, &mut server.caps.incoming);
+        let forth = between(client.as_deref_mut(), server.as_deref_mut());
         limits.ask(0, forth, || waits(pair.incoming()), now);
-        let back = Between(&mut server.caps.outgoing, &mut client.caps.incoming);
+        let back = between(server.as_deref_mut(), client.as_deref_mut());
         limits.ask(1, back, || waits(pair.outgoing()), now);
         let (turn, moved) = pair.turn_within(limits.bytes);
         let [forth, back] = moved;
-        note(client, server, forth.bytes);
-        note(server, client, back.bytes);
+        note(client.as_deref_mut(), server.as_deref_mut(), forth.bytes);
+        note(server.as_deref_mut(), client.as_deref_mut(), back.bytes);
         if let Turn::Over(ending) = turn {
             if ending.is_fault()
                 && let Some(suppressed) = self.faults.count(Instant::now())
             {
+                let name = |end: &Option<&mut Served>| {
+                    let name = end
+                        .as_ref()
+                        .map(|end| format!("tenant {}", end.tenant.name));
+                    name.unwrap_or_else(|| "another host".to_owned())
+                };
                 tracing::warn!(
                     suppressed,
-                    "a connection between tenants {} and {} was reset: a program wrote what it may not",
-                    client.tenant.name,
-                    server.tenant.name
+                    "a connection between {} and {} was reset: a program wrote what it may not",
+                    name(&client),
+                    name(&server)
                 );
             }
             return self.end_meeting(number, |state| {
@@ -278,6 +304,7 @@ impl KernelWorker {
             state,
             ..
         } = *meeting;
+        let crosses = server.is_none();
         self.schedule().remove(number, queued);
         if let Ok(number) = u32::try_from(number) {
             self.timers.set(number, NEVER);
@@ -287,8 +314,13 @@ impl KernelWorker {
         places.clone().for_each(|place| self.forget_place(place));
         close(state);
         places.for_each(|(key, _)| self.let_go(key));
-        self.count_end(client);
-        if is_counted {
+        if let Some(client) = client {
+            if crosses {
+                self.count_over_channels(client, |open| open.saturating_sub(1));
+            }
+            self.count_end(client);
+        }
+        if let Some(server) = server.filter(|_| is_counted) {
             self.count_end(server);
         }
     }
@@ -331,12 +363,32 @@ impl Limits {
     }
 }
 
-/// Bytes went from one tenant to another.
-fn note(from: &mut Served, to: &mut Served, bytes: u64) {
-    if bytes > 0 {
-        Between(&mut from.caps.outgoing, &mut to.caps.incoming).take(bytes);
+/// The caps of what goes from one end to the other.
+fn between<'a>(from: Option<&'a mut Served>, to: Option<&'a mut Served>) -> Between<'a> {
+    Between(
+        from.map(|from| &mut from.caps.outgoing),
+        to.map(|to| &mut to.caps.incoming),
+    )
+}
+
+/// Bytes went from one end to the other, of which one is perhaps on another host.
+fn note(mut from: Option<&mut Served>, mut to: Option<&mut Served>, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    between(from.as_deref_mut(), to.as_deref_mut()).take(bytes);
+    let crosses = from.is_none() || to.is_none();
+    if let Some(from) = from {
         from.counters.add(Counter::BytesOut, bytes);
-        from.sent_to_tenants += bytes;
+        from.sent_past_sockets += bytes;
+        if crosses {
+            from.counters.add(Counter::BytesOutOverChannels, bytes);
+        }
+    }
+    if let Some(to) = to {
         to.counters.add(Counter::BytesIn, bytes);
+        if crosses {
+            to.counters.add(Counter::BytesInOverChannels, bytes);
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::own_names::asker_name;
 use crate::served::{Served, TenantNumber};
 use crate::worker::KernelWorker;
 use netchannel_abi::address::Address;
+use netchannel_configuration::Way;
 use netchannel_service::addresses;
 use netchannel_stack_process::counters::Counter;
 use rustix::io::{Errno, IoSlice};
@@ -177,7 +178,8 @@ impl Served {
             return self.tenant.resolver;
         }
         let own = self.tenant.address_like(to.ip())?;
-        let may = own != to.ip() && self.tenant.may_reach(to);
+        let is_led = self.tenant.way_to(to.ip()) != Way::None;
+        let may = own != to.ip() && is_led && self.tenant.may_reach(to);
         if !may {
             self.counters.add(Counter::Denied, 1);
         }

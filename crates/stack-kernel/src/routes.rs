@@ -1,6 +1,7 @@
 //! Connections from the network, and from other tenants, on their way to listeners of the tenant: what the worker knows of them.
 
 use crate::connection::{self, State};
+use crate::meeting::Meeting;
 use crate::worker::KernelWorker;
 use netchannel_abi::link::side_flags;
 use netchannel_service::anchor::Count;
@@ -9,6 +10,7 @@ use netchannel_service::core_engine::{StackRequest, Ticket};
 use netchannel_service::lane::Lane;
 use netchannel_service::routing::{Destination, Refused, Router};
 use netchannel_service::targets::Targets;
+use netchannel_stack_process::message::CHANNELS;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -28,6 +30,9 @@ impl KernelWorker {
     /// not told yet when the client came.
     fn other_listener(&self, ticket: Ticket) -> Option<u32> {
         let wanted = self.destination(ticket)?;
+        if wanted.listener == CHANNELS {
+            return None;
+        }
         let served = self.tenants.get(self.current)?;
         served.listener_beside(wanted.listener, &wanted.server, &wanted.client)
     }
@@ -103,8 +108,13 @@ impl Router for KernelWorker {
     }
 
     fn established(&mut self, ticket: Ticket, lane: Lane, _: Key) -> Option<Ticket> {
-        if self.table.meeting(ticket).is_some() {
+        if let Some(meeting) = self.table.meeting(ticket) {
+            let crosses = meeting.crosses();
             self.establish_meeting(ticket, lane);
+            if crosses {
+                // Channels have no backlog here.
+                return None;
+            }
         } else {
             lane.set_flags(side_flags::ANSWERS);
             self.give(ticket, |_| State::Open(lane));
@@ -157,7 +167,7 @@ impl Router for KernelWorker {
             return self.route(ticket);
         }
         if self.table.meeting(ticket).is_some() {
-            return self.end_meeting(ticket.number, |state| state.refuse(why));
+            return self.refuse_meeting(ticket.number, why);
         }
         if let Some(connection) = self.table.get(ticket) {
             connection::make_reset(&connection.socket);
@@ -171,6 +181,11 @@ impl Router for KernelWorker {
         }
         self.cells.unwatch_channel(key);
         self.let_go(key);
+    }
+
+    fn waits_for_room(&self, ticket: Ticket) -> bool {
+        let meeting = self.table.meeting(ticket);
+        !meeting.is_some_and(Meeting::crosses)
     }
 
     fn watch(&mut self, ticket: Ticket, key: Key, lane: &mut Lane) -> bool {

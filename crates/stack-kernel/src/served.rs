@@ -40,8 +40,8 @@ pub struct Served {
     pub(crate) of_askers: usize,
     pub(crate) drains: bool,
     pub(crate) share: Share,
-    /// Bytes that it has sent to other tenants.
-    pub(crate) sent_to_tenants: u64,
+    /// Bytes that it has sent from lane to lane, past the stack's own sockets.
+    pub(crate) sent_past_sockets: u64,
     /// Bytes that it had sent to the network at the last measurement.
     pub(crate) measured: u64,
     /// Its sockets took less than it had, since the last measurement.
@@ -68,7 +68,7 @@ impl Served {
             of_askers: 0,
             drains: false,
             share: Share::default(),
-            sent_to_tenants: 0,
+            sent_past_sockets: 0,
             measured: 0,
             wants_more: false,
         }
@@ -121,10 +121,10 @@ impl Served {
         doors::listener(left, server, client).map(|(number, _)| number)
     }
 
-    /// Bytes that it has sent to the network.
+    /// Bytes that it has sent to the network by the stack's own sockets.
     pub fn sent_to_network(&self) -> u64 {
         let sent = self.counters.now().bytes_out;
-        sent.saturating_sub(self.sent_to_tenants)
+        sent.saturating_sub(self.sent_past_sockets)
     }
 
     /// Whether new connections of the tenant come over this session.
@@ -170,10 +170,21 @@ impl Tenants {
         self.all.get_mut(index(number))?.as_mut()
     }
 
-    /// Two of them, to change them.
-    pub fn pair_mut(&mut self, numbers: [TenantNumber; 2]) -> Option<[&mut Served; 2]> {
-        let [first, second] = self.all.get_disjoint_mut(numbers.map(index)).ok()?;
-        Some([first.as_mut()?, second.as_mut()?])
+    /// Both ends of a connection, to change them. `None` where a tenant of it has gone.
+    pub fn ends_mut(
+        &mut self,
+        ends: [Option<TenantNumber>; 2],
+    ) -> Option<[Option<&mut Served>; 2]> {
+        match ends {
+            [Some(one), Some(other)] => {
+                let numbers = [one, other].map(index);
+                let [first, second] = self.all.get_disjoint_mut(numbers).ok()?;
+                Some([Some(first.as_mut()?), Some(second.as_mut()?)])
+            }
+            [Some(one), None] => Some([Some(self.get_mut(one)?), None]),
+            [None, Some(other)] => Some([None, Some(self.get_mut(other)?)]),
+            [None, None] => None,
+        }
     }
 
     /// The number of the one that is meant.

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 enum Entry {
     /// With the network.
     Network(Connection),
-    /// Between two tenants.
+    /// From lane to lane.
     Meeting(Box<Meeting>),
 }
 
@@ -33,8 +33,9 @@ impl Table {
         self.place(|stamp| Entry::Network(Connection::new(stamp, tenant, state, socket)))
     }
 
-    /// Adds a connection between two tenants.
-    pub fn add_meeting(&mut self, client: TenantNumber, server: TenantNumber) -> Ticket {
+    /// Adds a connection from lane to lane.
+    pub fn add_meeting(&mut self, client: TenantNumber, server: Option<TenantNumber>) -> Ticket {
+        let client = Some(client);
         self.place(|stamp| Entry::Meeting(Box::new(Meeting::new(stamp, [client, server]))))
     }
 
@@ -124,7 +125,9 @@ impl Table {
 
     /// The numbers of its connections with other tenants.
     pub fn meetings_of(&self, tenant: TenantNumber) -> Vec<usize> {
-        self.numbers(|one| matches!(one, Entry::Meeting(one) if one.tenants.contains(&tenant)))
+        self.numbers(
+            |one| matches!(one, Entry::Meeting(one) if one.tenants.contains(&Some(tenant))),
+        )
     }
 
     fn numbers(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<usize> {
@@ -144,6 +147,23 @@ impl Table {
         };
         self.unused.push(number);
         Some(connection)
+    }
+
+    /// A connection from lane to lane goes on with a socket: it keeps its number, its stamp and its place of the program.
+    pub fn give_socket(&mut self, number: usize, state: State, socket: OwnedFd) -> bool {
+        let Some(entry) = self.connections.get_mut(number).and_then(Option::as_mut) else {
+            return false;
+        };
+        let Entry::Meeting(meeting) = entry else {
+            return false;
+        };
+        let [Some(tenant), _] = meeting.tenants else {
+            return false;
+        };
+        let mut connection = Connection::new(meeting.stamp, tenant, state, socket);
+        (connection.place, connection.queued) = (meeting.places[0], meeting.queued);
+        *entry = Entry::Network(connection);
+        true
     }
 
     /// Takes a connection between two tenants out.
@@ -182,7 +202,7 @@ mod tests {
     fn connections_between_tenants_have_numbers_and_stamps_among_the_others() {
         let mut table = Table::default();
         let outside = table.add(0, State::Changing, socket());
-        let met = table.add_meeting(0, 1);
+        let met = table.add_meeting(0, Some(1));
         assert_eq!(
             (outside.number, met.number, met.stamp),
             (0, 1, outside.stamp + 1)
@@ -201,5 +221,24 @@ mod tests {
         assert!(!std::mem::replace(table.queued_mut(1).unwrap(), true));
         assert!(table.remove_meeting(1).is_some_and(|one| one.queued));
         assert!(table.queued_mut(1).is_none() && table.remove(0).is_some());
+    }
+
+    #[test]
+    fn who_gets_a_socket_stays_the_same_connection() {
+        let mut table = Table::default();
+        let ticket = table.add_meeting(4, None);
+        let meeting = table.meeting_mut(ticket).unwrap();
+        assert!(meeting.crosses());
+        (meeting.places[0], meeting.queued) = (Some((1, 2)), true);
+        assert_eq!(table.meetings_of(4), [ticket.number]);
+        assert!(table.give_socket(ticket.number, State::Changing, socket()));
+        let connection = table.get(ticket).unwrap();
+        assert_eq!(
+            (connection.tenant, connection.place, connection.queued),
+            (4, Some((1, 2)), true)
+        );
+        assert!(table.meeting(ticket).is_none());
+        assert!(!table.give_socket(ticket.number, State::Changing, socket()));
+        assert!(!table.give_socket(9, State::Changing, socket()));
     }
 }

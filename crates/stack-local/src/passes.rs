@@ -131,7 +131,9 @@ impl Local {
         let ending = match &mut connection.state {
             Relayed::Pending(..) if is_given_up => None,
             // The answer of CoreEngine must come first.
-            Relayed::Pending(..) | Relayed::Offered(..) | Relayed::Changing => return,
+            Relayed::Pending(..) | Relayed::Offered(..) | Relayed::Asked(_) | Relayed::Changing => {
+                return;
+            }
             Relayed::Open(pair) => match pair.turn() {
                 Turn::Waits => {
                     let held = pair.hold_time_left();

@@ -30,10 +30,20 @@ pub enum Counter {
     Nanoseconds,
     /// Descriptors that the stack holds for it.
     Descriptors,
+    /// Of those open, connections over channels.
+    OpenOverChannels,
+    /// Of those dialed, connections over channels.
+    DialedOverChannels,
+    /// Of the bytes sent, those over channels.
+    BytesOutOverChannels,
+    /// Of the bytes received, those over channels.
+    BytesInOverChannels,
+    /// Connections that were to go over channels, and went over kernel TCP.
+    FellBack,
 }
 
 /// How many there are.
-const COUNT: usize = Counter::Descriptors as usize + 1;
+const COUNT: usize = Counter::FellBack as usize + 1;
 const SIZE: usize = 4096;
 
 /// The counters of one session. One thread writes; relaxed, all: each word is read alone.
@@ -63,6 +73,16 @@ pub struct Counts {
     pub nanoseconds: u64,
     /// As [`Counter::Descriptors`].
     pub descriptors: u64,
+    /// As [`Counter::OpenOverChannels`].
+    pub open_over_channels: u64,
+    /// As [`Counter::DialedOverChannels`].
+    pub dialed_over_channels: u64,
+    /// As [`Counter::BytesOutOverChannels`].
+    pub bytes_out_over_channels: u64,
+    /// As [`Counter::BytesInOverChannels`].
+    pub bytes_in_over_channels: u64,
+    /// As [`Counter::FellBack`].
+    pub fell_back: u64,
 }
 
 impl Counters {
@@ -120,6 +140,11 @@ impl Counters {
             turns: get(Counter::Turns),
             nanoseconds: get(Counter::Nanoseconds),
             descriptors: get(Counter::Descriptors),
+            open_over_channels: get(Counter::OpenOverChannels),
+            dialed_over_channels: get(Counter::DialedOverChannels),
+            bytes_out_over_channels: get(Counter::BytesOutOverChannels),
+            bytes_in_over_channels: get(Counter::BytesInOverChannels),
+            fell_back: get(Counter::FellBack),
         }
     }
 }
@@ -141,6 +166,19 @@ impl Counts {
             turns: self.turns.wrapping_add(other.turns),
             nanoseconds: self.nanoseconds.wrapping_add(other.nanoseconds),
             descriptors: self.descriptors.wrapping_add(other.descriptors),
+            open_over_channels: self
+                .open_over_channels
+                .wrapping_add(other.open_over_channels),
+            dialed_over_channels: self
+                .dialed_over_channels
+                .wrapping_add(other.dialed_over_channels),
+            bytes_out_over_channels: self
+                .bytes_out_over_channels
+                .wrapping_add(other.bytes_out_over_channels),
+            bytes_in_over_channels: self
+                .bytes_in_over_channels
+                .wrapping_add(other.bytes_in_over_channels),
+            fell_back: self.fell_back.wrapping_add(other.fell_back),
         }
     }
 
@@ -150,6 +188,7 @@ impl Counts {
         Self {
             open: 0,
             descriptors: 0,
+            open_over_channels: 0,
             ..self
         }
     }

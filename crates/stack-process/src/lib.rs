@@ -34,4 +34,4 @@ pub mod stack_end;
 pub mod table;
 
 /// The version of the messages. Both sides say theirs first, and have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;

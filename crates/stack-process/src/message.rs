@@ -29,6 +29,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
+/// The listener for which a stack asks for a link to the channels to other hosts. CoreEngine gives no other listener this number.
+pub const CHANNELS: u32 = u32::MAX;
+
 /// What a session may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionLimits {

@@ -9,11 +9,17 @@
 use crate::control::{Change, Control, refusal};
 use crate::counters::Counters;
 use crate::endpoint::{Endpoint, MOST_DESCRIPTORS, Received};
-use crate::message::{Instruction, Report, ReportText};
+use crate::message::{CHANNELS, Instruction, Report, ReportText};
+use netchannel_abi::address::Address;
+use netchannel_abi::link::side_flags;
 use netchannel_configuration::{Publish, Tenant};
-use netchannel_service::core_engine::{Command, Engine, ListenerChange, OwnListener, StackRequest};
+use netchannel_service::addresses::to_socket_address;
+use netchannel_service::anchor::Count;
+use netchannel_service::core_engine::{
+    AcceptMode, Command, Engine, ListenerChange, OwnListener, StackRequest,
+};
 use netchannel_service::link::Parts;
-use netchannel_service::stack::{Stack, StackHandle};
+use netchannel_service::stack::{Crossing, Origin, Stack, StackHandle};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -30,6 +36,8 @@ const MOST_PORTS: usize = MOST_DESCRIPTORS - 1;
 const MOST_MESSAGES: usize = 64;
 /// Links that wait for a stack that is being started, at most.
 const MOST_WAITING: usize = 1024;
+/// Links of one session to the channels to other hosts at one time, at most: one is used, and former ones go with their connections.
+const MOST_CROSSINGS: usize = 4;
 /// How long they wait: about as long as TCP tries a host that is being started.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -42,6 +50,8 @@ struct Session {
     binds_ports: bool,
     /// Links to listeners of the tenant for which it has asked.
     links: HashSet<u64>,
+    /// Of these, links to the channels to other hosts.
+    crossings: HashSet<u64>,
     drains: bool,
     /// It has ended, or does not keep to the rules.
     is_over: bool,
@@ -140,6 +150,8 @@ pub struct SessionStack {
     /// The listener that stands for all the world, once CoreEngine has given its number.
     gateway: Option<u32>,
     listeners: BTreeMap<u32, OwnListener>,
+    /// The channels to other hosts, and whose links to them are.
+    crossing: Option<(Arc<dyn Crossing>, Arc<Origin>)>,
 }
 
 impl SessionStack {
@@ -167,7 +179,53 @@ impl SessionStack {
             tenant,
             gateway: None,
             listeners: BTreeMap::new(),
+            crossing: None,
         })
+    }
+
+    /// The same, whose connections may go over channels to other hosts. It holds so many `anchors` for these at most.
+    #[must_use]
+    pub fn with_crossing(mut self, crossing: Arc<dyn Crossing>, anchors: usize) -> Self {
+        let origin = Origin {
+            tenant: self.tenant.name.clone(),
+            addresses: self.tenant.addresses.clone(),
+            count: Arc::new(Count::new(anchors)),
+        };
+        self.crossing = Some((crossing, Arc::new(origin)));
+        self
+    }
+
+    /// A session asks for a link to the channels to other hosts.
+    fn cross(&self, which: usize, engine: &mut dyn Engine) {
+        let held = {
+            let sessions = self.handle.sessions.borrow();
+            let session = sessions.get(which).filter(|one| !one.drains);
+            session.map(|one| one.crossings.len())
+        };
+        let crossing = self.crossing.as_ref();
+        let made = match crossing.filter(|_| self.tenant.uses_channels()).zip(held) {
+            None => Err(Errno::NETUNREACH),
+            Some((_, held)) if held >= MOST_CROSSINGS => Err(Errno::NOBUFS),
+            // CoreEngine asks how much the sessions hold.
+            Some(((crossing, origin), _)) => engine.own_link().map(|[client, server]| {
+                crossing.serve(server, Arc::clone(origin));
+                // The channels say by themselves when there is no room.
+                let mode = AcceptMode {
+                    backlog: usize::MAX,
+                    ..AcceptMode::default()
+                };
+                (client, mode)
+            }),
+        };
+        let mut sessions = self.handle.sessions.borrow_mut();
+        let Some(session) = sessions.get_mut(which) else {
+            return;
+        };
+        if let Ok((client, _)) = &made {
+            session.links.insert(client.number);
+            session.crossings.insert(client.number);
+        }
+        session.send(Instruction::Core(Command::Link(CHANNELS, made)));
     }
 
     /// To change it while it runs.
@@ -205,6 +263,7 @@ impl SessionStack {
                     counters,
                     binds_ports: new.binds_ports,
                     links: HashSet::new(),
+                    crossings: HashSet::new(),
                     drains: false,
                     is_over: false,
                     waits_for_room: false,
@@ -260,7 +319,14 @@ impl SessionStack {
                 Some(Report::Published(port, bound)) => {
                     note_port(&self.control, &self.tenant, session, port, bound);
                 }
+                Some(Report::Request(StackRequest::Link(CHANNELS, _))) => {
+                    drop(sessions);
+                    self.cross(which, engine);
+                }
                 Some(Report::Request(request)) => {
+                    if let StackRequest::Forget(link) = &request {
+                        session.crossings.remove(link);
+                    }
                     if let StackRequest::Forget(link) = &request
                         && !session.links.remove(link)
                     {
@@ -410,6 +476,16 @@ impl Stack for SessionStack {
         for session in &mut *self.handle.sessions.borrow_mut() {
             session.send(Instruction::Listener(change));
         }
+    }
+
+    fn name_of_way(&self, peer: &Address, flags: u32) -> Option<(&'static str, Option<String>)> {
+        if flags & side_flags::OVER_CHANNELS != 0 {
+            let to = to_socket_address(&peer.unmapped());
+            let found = to.and_then(|to| self.tenant.destination_of(to.ip()));
+            return Some(("channels", found.and_then(|one| one.peer.clone())));
+        }
+        let has_socket = flags & side_flags::ANSWERS != 0;
+        Some((if has_socket { "kernel" } else { "local" }, None))
     }
 
     fn connections(&self) -> u64 {

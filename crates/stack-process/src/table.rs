@@ -1,6 +1,6 @@
 //! The table of a tenant, and where it leaves its host, as messages have them.
 
-use netchannel_configuration::{Met, Publish, Tenant};
+use netchannel_configuration::{Destination, Met, Prefix, Publish, Tenant};
 use netchannel_scheduler::Rate;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +21,8 @@ pub struct TenantTable {
     weight: u16,
     /// Names and addresses of tenants that it may meet.
     meets: Vec<(String, Vec<IpAddr>)>,
+    /// Prefixes, the ways to them, and the peers there.
+    destinations: Vec<(IpAddr, u8, String, Option<String>)>,
 }
 
 impl From<&Tenant> for TenantTable {
@@ -41,6 +43,15 @@ impl From<&Tenant> for TenantTable {
                 .meets
                 .iter()
                 .map(|one| (one.name.clone(), one.addresses.clone()))
+                .collect(),
+            destinations: tenant
+                .destinations
+                .iter()
+                .map(|one| {
+                    let prefix = (one.prefix.address(), one.prefix.length());
+                    let way = one.way.name().to_owned();
+                    (prefix.0, prefix.1, way, one.peer.clone())
+                })
                 .collect(),
         }
     }
@@ -65,6 +76,17 @@ impl TenantTable {
                 .into_iter()
                 .map(|(name, addresses)| Met { name, addresses })
                 .collect(),
+            destinations: self
+                .destinations
+                .into_iter()
+                .map(|(address, length, way, peer)| {
+                    Some(Destination {
+                        prefix: Prefix::of_any(address, length).ok()?,
+                        way: way.parse().ok()?,
+                        peer,
+                    })
+                })
+                .collect::<Option<_>>()?,
             ..Tenant::new(&self.name, self.addresses)
         })
     }
@@ -77,6 +99,7 @@ fn all<T: FromStr>(texts: &[String]) -> Option<Vec<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netchannel_configuration::Way;
 
     #[test]
     fn a_tenant_is_the_same_on_the_other_side() {
@@ -95,6 +118,18 @@ mod tests {
                 name: "db".to_owned(),
                 addresses: vec![[10, 88, 0, 3].into()],
             }],
+            destinations: vec![
+                Destination {
+                    prefix: "10.0.0.2/32".parse().unwrap(),
+                    way: Way::Channels,
+                    peer: Some("beta".to_owned()),
+                },
+                Destination {
+                    prefix: "0.0.0.0/0".parse().unwrap(),
+                    way: Way::None,
+                    peer: None,
+                },
+            ],
             ..Tenant::new("web", vec![[10, 88, 0, 2].into()])
         };
         let table = TenantTable::from(&tenant);

@@ -23,6 +23,7 @@ fn socket(descriptor: i32, sent: u64) -> Socket {
         pending: 0,
         class: "latency".to_owned(),
         class_source: "run".to_owned(),
+        stack: "-".to_owned(),
         link: 1,
         slot: 0,
     }

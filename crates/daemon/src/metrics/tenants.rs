@@ -7,7 +7,7 @@ use netchannel_control::tenants::TenantView;
 /// A metric of a tenant: its name, its type, its help and its value.
 type Metric = (&'static str, Kind, &'static str, fn(&TenantView) -> u64);
 
-const METRICS: [Metric; 9] = [
+const METRICS: [Metric; 14] = [
     (
         "netchannel_tenant_connections",
         Gauge,
@@ -61,6 +61,36 @@ const METRICS: [Metric; 9] = [
         Counter,
         "Processor time of the stack on the tenant's behalf, in nanoseconds.",
         |tenant| tenant.processor_nanoseconds,
+    ),
+    (
+        "netchannel_tenant_channels_connections",
+        Gauge,
+        "Of the tenant's connections, those over channels to other hosts.",
+        |tenant| tenant.channels.connections,
+    ),
+    (
+        "netchannel_tenant_channels_dialed_total",
+        Counter,
+        "Of the connections that programs of the tenant made, those over channels to other hosts.",
+        |tenant| tenant.channels.dialed,
+    ),
+    (
+        "netchannel_tenant_channels_fallbacks_total",
+        Counter,
+        "Connections that were to go over channels to other hosts, and went over kernel TCP.",
+        |tenant| tenant.channels.fell_back,
+    ),
+    (
+        "netchannel_tenant_channels_received_bytes_total",
+        Counter,
+        "Of the bytes to the tenant, those over channels to other hosts.",
+        |tenant| tenant.channels.bytes_in,
+    ),
+    (
+        "netchannel_tenant_channels_sent_bytes_total",
+        Counter,
+        "Of the bytes from the tenant, those over channels to other hosts.",
+        |tenant| tenant.channels.bytes_out,
     ),
 ];
 

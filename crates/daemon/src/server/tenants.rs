@@ -13,9 +13,10 @@ use super::tenant_library::Library;
 use super::{Daemon, Stopper, meeting};
 use crate::options::{Options, ServeError};
 use netchannel_configuration::{StackTable, Tenant};
-use netchannel_control::tenants::{FormerStack, TenantView};
+use netchannel_control::tenants::{FormerStack, OverChannels, TenantView};
 use netchannel_engine::limits::Limits;
 use netchannel_service::memory::half_of_the_hosts;
+use netchannel_service::stack::Crossing;
 use netchannel_stack_kernel::KernelThread;
 use netchannel_stack_process::control::{Bind, Control, NewSession, refusal};
 use netchannel_stack_process::message::SessionLimits;
@@ -95,21 +96,28 @@ pub struct Tenants {
     version: String,
     stacks: Stacks,
     library: Library,
+    /// The channels to other hosts, if there are any.
+    crossing: Option<Arc<dyn Crossing>>,
     served: Vec<Served>,
 }
 
 impl Tenants {
-    /// None yet. Their sizes and quotas are those of the daemon, for each tenant.
+    /// None yet. Their sizes and quotas are those of the daemon, for each tenant. Their connections to other hosts may go by `crossing`.
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn new(options: &Options, launcher: Option<OwnedFd>) -> Result<Self, Errno> {
+    pub fn new(
+        options: &Options,
+        launcher: Option<OwnedFd>,
+        crossing: Option<Arc<dyn Crossing>>,
+    ) -> Result<Self, Errno> {
         Ok(Self {
             daemon_socket: options.socket.clone(),
             limits: options.limits,
             version: options.version.clone(),
             stacks: Stacks::new(&options.socket, launcher)?,
             library: Library::new(options.library.as_deref(), &options.socket),
+            crossing,
             served: Vec::new(),
         })
     }
@@ -301,13 +309,14 @@ impl Tenants {
             configuration: None,
             tenant: Some(Arc::clone(&tenant)),
         };
+        let crossing = self.crossing.clone();
         let (sender, receiver) = mpsc::channel();
         let thread_name: String = format!("tenant-{name}").chars().take(15).collect();
         let thread = std::thread::Builder::new()
             .name(thread_name)
             .spawn(move || {
                 let _stack = netchannel_service::signal_stack::AlternateStack::new();
-                match bind(options) {
+                match bind(options, crossing) {
                     Ok((daemon, ready)) => {
                         let heard = sender.send(Ok(ready));
                         if heard.is_ok()
@@ -377,9 +386,16 @@ struct Ready {
 }
 
 /// On the tenant's thread.
-fn bind(options: Options) -> Result<(Daemon, Ready), ServeError> {
+fn bind(
+    options: Options,
+    crossing: Option<Arc<dyn Crossing>>,
+) -> Result<(Daemon, Ready), ServeError> {
     let tenant = options.tenant.clone().ok_or(ServeError::NoTenant)?;
-    let stack = SessionStack::new(tenant).map_err(ServeError::Events)?;
+    let mut stack = SessionStack::new(tenant).map_err(ServeError::Events)?;
+    if let Some(crossing) = crossing {
+        // Half of the tenant's descriptors are for anchors of its stack, and a quarter for sockets.
+        stack = stack.with_crossing(crossing, options.limits.descriptors / 8);
+    }
     let control = stack.control();
     let daemon = Daemon::bind_with(options, |_| vec![Box::new(stack)])?;
     let stopper = daemon.stopper()?;
@@ -434,6 +450,14 @@ fn show(served: &Served) -> TenantView {
         bytes_out: counts.bytes_out,
         turns: counts.turns,
         processor_nanoseconds: counts.nanoseconds,
+        destinations: strings(&tenant.destinations),
+        channels: OverChannels {
+            connections: counts.open_over_channels,
+            dialed: counts.dialed_over_channels,
+            fell_back: counts.fell_back,
+            bytes_in: counts.bytes_in_over_channels,
+            bytes_out: counts.bytes_out_over_channels,
+        },
     }
 }
 
@@ -467,6 +491,7 @@ mod tests {
             version: "test".to_owned(),
             stacks: Stacks::new(&place.join("nc.sock"), None).unwrap(),
             library: Library::new(None, place),
+            crossing: None,
             served: Vec::new(),
         }
     }

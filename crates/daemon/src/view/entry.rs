@@ -1,16 +1,17 @@
 //! The view of one socket, from the entry of its region and from its slot.
 
 use super::links::{Announced, Slots, is_listener_of};
+use netchannel_abi::address::Address;
 use netchannel_abi::link::{self, MOST_RING_LOG2, Role, side_flags};
 use netchannel_abi::message::MESSAGE_BYTES;
-use netchannel_abi::program::{SocketEntry, State};
+use netchannel_abi::program::{RELAY, SocketEntry, State};
 use netchannel_abi::reason::Reason;
 use netchannel_control::types::{Path, Socket};
 use netchannel_engine::CoreEngine;
 use netchannel_engine::program::{Program, ProgramRegion};
 use netchannel_service::addresses::shown as shown_address;
 use netchannel_service::class;
-use netchannel_service::stack::RemoteConnection;
+use netchannel_service::stack::{RemoteConnection, Stack};
 use netchannel_shm::Snapshot;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -26,6 +27,7 @@ pub struct EntryContext<'a> {
     pub program: &'a Program,
     pub announced: &'a Announced,
     pub remote: &'a RemoteByPlace,
+    pub stacks: &'a [Box<dyn Stack>],
 }
 
 /// The path of a state, and the corresponding state of TCP.
@@ -64,6 +66,7 @@ pub fn socket(
             .to_owned(),
         host: "-".to_owned(),
         channels: "-".to_owned(),
+        stack: "-".to_owned(),
         send_queue: 0,
         receive_queue: 0,
         sent: 0,
@@ -76,7 +79,11 @@ pub fn socket(
     };
     match state {
         State::Virtual => {
-            let is_opening = fill(context.region, slots, copy, entry, &mut socket);
+            let flags = fill(context.region, slots, copy, entry, &mut socket);
+            let is_opening = flags.is_some_and(|(_, is_opening)| is_opening);
+            if let Some((flags, false)) = flags {
+                show_way(context, &entry.peer.load(), flags, &mut socket);
+            }
             if let Some(remote) = context.remote.get(&(socket.link, socket.slot)) {
                 show(remote, &mut socket);
                 if is_opening {
@@ -116,24 +123,37 @@ fn show(remote: &RemoteConnection, to: &mut Socket) {
     }
 }
 
-/// Queues and counters of a virtual socket from its own words and its slot. True where it connects, and no stack module has taken it up.
+/// Adds the stack of a tenant's connection, and where that leads to another host.
+fn show_way(context: &EntryContext<'_>, peer: &Address, flags: u32, to: &mut Socket) {
+    let link = context.core.links().get(&to.link);
+    let is_by_stack = link.is_some_and(|link| link.listener == 0 || link.client == RELAY);
+    let mut stacks = context.stacks.iter().filter(|_| is_by_stack);
+    let Some((name, host)) = stacks.find_map(|stack| stack.name_of_way(peer, flags)) else {
+        return;
+    };
+    name.clone_into(&mut to.stack);
+    if let Some(host) = host {
+        (to.path, to.host) = (Path::Channel, host);
+    }
+}
+
+/// Queues and counters of a virtual socket from its own words and its slot. Returns the flags of the other end, and true where it connects, and
+/// no stack module has taken it up.
 fn fill(
     region: &ProgramRegion,
     slots: &mut Slots<'_>,
     copy: &mut Snapshot,
     entry: &SocketEntry,
     socket: &mut Socket,
-) -> bool {
+) -> Option<(u32, bool)> {
     socket.link = entry.link.load(Relaxed);
     socket.slot = entry.slot.load(Relaxed);
     socket.sent = entry.transmit.own.load(Relaxed);
     socket.received = entry.receive.own.load(Relaxed);
     let generation = entry.generation.load(Relaxed);
-    let Some(slot) = slots.get(region, socket.link, socket.slot, copy) else {
-        return false;
-    };
+    let slot = slots.get(region, socket.link, socket.slot, copy)?;
     if slot.meta.generation.load(Acquire) != generation {
-        return false;
+        return None;
     }
     let is_server = entry.role.load(Relaxed) == Role::Server as u32;
     let (own, other) = if is_server {
@@ -142,7 +162,7 @@ fn fill(
         (&slot.client, &slot.server)
     };
     if own.generation.load(Relaxed) != generation {
-        return false;
+        return None;
     }
     let fresh = other.generation.load(Relaxed) == generation;
     let (head, tail) = if fresh {
@@ -156,7 +176,7 @@ fn fill(
     let other_flags = if fresh { other.flags.load(Relaxed) } else { 0 };
     socket.state = tcp_state(own_flags, other_flags).to_owned();
     let taken_up = side_flags::ESTABLISHED | side_flags::RESET | side_flags::CLOSED;
-    !is_server && other_flags & taken_up == 0
+    Some((other_flags, !is_server && other_flags & taken_up == 0))
 }
 
 fn tcp_state(own: u32, other: u32) -> &'static str {

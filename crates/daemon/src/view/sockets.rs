@@ -166,6 +166,7 @@ impl Sockets {
             program,
             announced: &self.announced,
             remote: &self.remote,
+            stacks: host.stacks,
         };
         let of_user = self.by_user.entry(region.user).or_default();
         if *of_user >= MOST_OF_USER || self.shown >= MOST {

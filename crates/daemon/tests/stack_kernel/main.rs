@@ -59,6 +59,8 @@ mod in_the_daemon {
     const PLACE: super::Place = super::Place::Daemon;
     #[path = "contract.rs"]
     mod contract;
+    #[path = "crossing.rs"]
+    mod crossing;
     #[path = "meeting.rs"]
     mod meeting;
     #[path = "names.rs"]
@@ -70,6 +72,8 @@ mod as_a_process {
     const PLACE: super::Place = super::Place::Process;
     #[path = "contract.rs"]
     mod contract;
+    #[path = "crossing.rs"]
+    mod crossing;
     #[path = "meeting.rs"]
     mod meeting;
     #[path = "names.rs"]

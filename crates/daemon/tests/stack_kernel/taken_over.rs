@@ -1,17 +1,20 @@
 //! A stack that was taken over: whatever it says, CoreEngine goes on, and another stack takes its place.
 
 use crate::support::{Client, Served, small};
-use netchannel_configuration::{Publish, Tenant};
+use netchannel_configuration::{Destination, Publish, Tenant, Way};
 use netchannel_daemon::{Daemon, Options};
-use netchannel_service::core_engine::{StackRequest, Ticket};
+use netchannel_service::core_engine::{Command, StackRequest, Ticket};
+use netchannel_service::link::Parts;
+use netchannel_service::stack::{Crossing, Origin};
 use netchannel_stack_process::control::{Control, NewSession};
 use netchannel_stack_process::endpoint::Endpoint;
-use netchannel_stack_process::message::{Instruction, Report, SessionLimits};
+use netchannel_stack_process::message::{CHANNELS, Instruction, Report, SessionLimits};
 use netchannel_stack_process::session::SessionStack;
 use netchannel_stack_process::stack_end::{Heard, StackEnd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -19,6 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon of one tenant, without a stack.
 fn served() -> (Served, Control) {
+    served_as(Tenant::new("web", vec![[10, 88, 0, 2].into()]), None)
+}
+
+/// The same, of this tenant, with these channels.
+fn served_as(tenant: Tenant, crossing: Option<Arc<dyn Crossing>>) -> (Served, Control) {
     let (sender, receiver) = mpsc::channel();
     let served = Served::bound(move |socket| {
         let options = Options {
@@ -31,8 +39,10 @@ fn served() -> (Served, Control) {
             library: None,
             tenant: None,
         };
-        let tenant = Arc::new(Tenant::new("web", vec![[10, 88, 0, 2].into()]));
-        let stack = SessionStack::new(tenant).unwrap();
+        let mut stack = SessionStack::new(Arc::new(tenant)).unwrap();
+        if let Some(crossing) = crossing {
+            stack = stack.with_crossing(crossing, 10);
+        }
         sender.send(stack.control()).unwrap();
         Daemon::bind_with(options, |_| vec![Box::new(stack)])
     });
@@ -164,6 +174,61 @@ fn requests_for_what_it_has_not_come_to_nothing() {
     });
     assert_eq!(control.bound_ports(), []);
     serves(&served);
+}
+
+/// The channels, which count links.
+#[derive(Debug, Default)]
+struct Counting(AtomicUsize);
+
+impl Crossing for Counting {
+    fn serve(&self, _: Parts, _: Arc<Origin>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn links_to_channels_are_few_and_only_for_whose_table_says_so() {
+    let over = |way| Tenant {
+        destinations: vec![Destination {
+            prefix: "10.0.0.0/8".parse().unwrap(),
+            way,
+            peer: None,
+        }],
+        ..Tenant::new("web", vec![[10, 88, 0, 2].into()])
+    };
+    for (way, most) in [(Way::None, 0), (Way::Channels, 4)] {
+        let counting = Arc::new(Counting::default());
+        let (served, control) = served_as(over(way), Some(Arc::clone(&counting) as _));
+        let (mut end, _raw) = taken_over(&control, "bad");
+        let to = netchannel_abi::address::Address::v4([10, 0, 0, 2], 80);
+        let mut ask = |count: usize| {
+            let (mut asked, mut made, mut answers) = (0, Vec::new(), 0);
+            wait("each is answered", || {
+                if asked < count {
+                    let request = StackRequest::Link(CHANNELS, to);
+                    end.send(Report::Request(request)).unwrap();
+                    asked += 1;
+                }
+                while let Heard::Instruction(instruction) = end.hear() {
+                    if let Instruction::Core(Command::Link(CHANNELS, answer)) = instruction {
+                        answers += 1;
+                        made.extend(answer.map(|(parts, _)| parts.number));
+                    }
+                }
+                answers == count
+            });
+            for link in &made {
+                end.send(Report::Request(StackRequest::Forget(*link)))
+                    .unwrap();
+            }
+            made.len()
+        };
+        assert_eq!(ask(50), most);
+        // Those that went make room.
+        assert_eq!(ask(50), most);
+        assert_eq!(counting.0.load(Relaxed), 2 * most);
+        serves(&served);
+    }
 }
 
 #[test]

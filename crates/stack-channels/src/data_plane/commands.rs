@@ -8,6 +8,8 @@ use netchannel_abi::address::Address;
 use netchannel_driver::Channel;
 use netchannel_scheduler::{ChannelId, Settings};
 use netchannel_service::core_engine;
+use netchannel_service::link::Parts;
+use netchannel_service::stack::Origin;
 use netchannel_vns::Reason;
 use netchannel_wire::GoAwayReason;
 use std::sync::Arc;
@@ -38,6 +40,8 @@ pub enum FailureScope {
 pub enum Command {
     /// A command of CoreEngine about links of this host.
     Links(core_engine::Command),
+    /// The server's end of a link over which a tenant's connections come.
+    Crossing(Parts, Arc<Origin>),
     /// A channel is up. `rest` are bytes that followed its handshake.
     Channel {
         /// The peer to which it leads.

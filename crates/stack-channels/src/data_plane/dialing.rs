@@ -11,10 +11,14 @@ use netchannel_service::cells::Key;
 use netchannel_service::core_engine::StackRequest;
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
-use netchannel_service::link::LinkEnd;
+use netchannel_service::link::{LinkEnd, Parts};
+use netchannel_service::stack::Origin;
 use netchannel_vns::VirtualSocket;
 use rustix::io::Errno;
 use std::sync::Arc;
+
+/// The user for whom connections of tenants count: no user of the host has this number.
+pub(super) const TENANTS: u32 = u32::MAX;
 
 impl ChannelWorker {
     /// A program connects to a listener of a peer.
@@ -24,7 +28,11 @@ impl ChannelWorker {
         };
         let lane = Lane::accepted(&end, opened.loan).of_daemon();
         let refuse = |lane: Lane, errno: Errno| lane.refuse(errno.raw_os_error().unsigned_abs());
-        let known = self.dialer.get(opened.listener);
+        let origin = self.origins.get(&key);
+        let known = match origin {
+            Some(_) => self.dialer.at(&opened.server, &opened.client),
+            None => self.dialer.get(opened.listener),
+        };
         // The number may have belonged to another listener when the program looked it up.
         let meant = known.filter(|one| addresses::covers(&one.address, &opened.server));
         let Some(Listed { peer, theirs, .. }) = meant.cloned() else {
@@ -34,7 +42,12 @@ impl ChannelWorker {
             // Kernel TCP may reach the host. Existing connections wait for the next channel.
             return refuse(lane, Errno::CONNREFUSED);
         }
-        if !self.dialer.admits(&peer, &opened.client, end.user()) {
+        let admitted = match origin {
+            // Its own address, by which no other host takes it for a program of this host.
+            Some(origin) => origin.has(&opened.client) && !peer.rules().is_own(&opened.client),
+            None => self.dialer.admits(&peer, &opened.client, end.user()),
+        };
+        if !admitted {
             return refuse(lane, Errno::ADDRNOTAVAIL);
         }
         let declared = match classify(&lane.hints()) {
@@ -53,6 +66,18 @@ impl ChannelWorker {
         let made = insert(&peer, &end, wanted, (socket, lane), (0, None), self.now);
         if let Some(connection) = made {
             self.take_ownership(&connection, key, declared.unwrap_or(Class::Latency));
+        }
+    }
+
+    /// A tenant's connections come over a link.
+    pub(super) fn add_crossing(&mut self, mut parts: Parts, origin: Arc<Origin>) {
+        let number = parts.number;
+        parts.user = Some(TENANTS);
+        let end = LinkEnd::new(parts, &origin.count).map(Arc::new);
+        // Where it can not be had, the tenant's stack sees the end of its channel.
+        if let Some(key) = end.and_then(|end| self.cells.add_link(end)) {
+            self.keys.insert(number, key);
+            self.origins.insert(key, origin);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The handlers of all frames other than DATA.
 
 use super::commands::{Command, Report};
-use super::connection::{Connection, Peer, frame_to};
+use super::connection::{Connection, Peer, Wanted, frame_to};
+use super::dialing::TENANTS;
 use super::open_channel::OpenChannel;
 use super::peer::Counters;
 use super::reset_reasons;
@@ -10,10 +11,12 @@ use super::sockets::Found;
 use super::tombstone::Tombstone;
 use super::worker::ChannelWorker;
 use crate::announcement::Announcement;
+use netchannel_service::addresses;
 use netchannel_service::urgent::Row;
 use netchannel_vns::{Arrived, FinalState, Handle, Reason, State as Phase, Transmit, Window};
 use netchannel_wire::{Frame, GoAwayReason, MOST_FIXED_FRAME, NcSynAck, NoSocket};
 use std::sync::Arc;
+use std::time::Instant;
 
 impl ChannelWorker {
     pub(super) fn on_frame(&mut self, channel: &mut OpenChannel, frame: &Frame<'_>) {
@@ -58,14 +61,21 @@ impl ChannelWorker {
                 }
             }
             Frame::NcRst(refused) => {
+                let mut unpermitted = None;
                 self.with_socket(channel, refused.handle, Arrived::Reset, |connection| {
                     let mut state = connection.lock();
                     if state.socket.state() == Phase::Opening {
                         Counters::add(&connection.peer.counters.refused, 1);
                         let reason = reset_reasons::of_refusal(refused.reason);
                         state.socket.on_reset(reason, now);
+                        let is_tenants = connection.link.user() == Some(TENANTS);
+                        unpermitted = (is_tenants && reason == Reason::NotAllowed)
+                            .then_some(connection.wanted);
                     }
-                })
+                });
+                if let Some(wanted) = unpermitted {
+                    self.note_unpermitted(&wanted);
+                }
             }
             Frame::Rst(reset) => {
                 self.with_socket(channel, reset.handle, Arrived::Reset, |connection| {
@@ -97,6 +107,20 @@ impl ChannelWorker {
             }
             // PONG only counts as a sign of life. The parser lets no frame of the handshake pass.
             Frame::Pong(_) | Frame::Hello(_) | Frame::HelloAnswer(_) | Frame::HelloProof(_) => {}
+        }
+    }
+
+    /// A peer does not take connections from the address of a tenant: its operator may not have named it.
+    fn note_unpermitted(&mut self, wanted: &Wanted) {
+        if let Some(suppressed) = self.unpermitted.count(Instant::now()) {
+            let [client, server] = [&wanted.client, &wanted.server].map(|one| {
+                let at = addresses::to_socket_address(&one.unmapped());
+                at.map_or_else(String::new, |at| at.ip().to_string())
+            });
+            tracing::warn!(
+                suppressed,
+                "the host of {server} does not permit the address {client} of a tenant, whose connections go over kernel TCP: add {client} to the prefixes that its configuration has of this host"
+            );
         }
     }
 

@@ -117,6 +117,7 @@ impl ChannelWorker {
                 return;
             }
             self.forget_link(&end);
+            self.origins.remove(&key);
         } else {
             self.send_message(FIRST_WORKER, WorkerMessage::LinkUnused(end.number()));
         }

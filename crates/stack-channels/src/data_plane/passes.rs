@@ -339,6 +339,7 @@ impl ChannelWorker {
             Command::Links(command) => {
                 self.on_command(command);
             }
+            Command::Crossing(parts, origin) => self.add_crossing(parts, origin),
             Command::Listener { number, listed } => self.dialer.add(number, listed),
             Command::Unlisten(number) => self.dialer.remove(number, self.now),
             Command::Channel {

@@ -11,7 +11,7 @@ use netchannel_service::core_engine;
 use netchannel_service::link::Parts;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
-use netchannel_service::stack::StackHandle;
+use netchannel_service::stack::{Crossing, Origin, StackHandle};
 use netchannel_service::worker;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -101,7 +101,10 @@ impl DataPlane {
                     deliver(*worker, command);
                 }
             }
-            Command::Links(_) | Command::Listener { .. } | Command::Unlisten(_) => {
+            Command::Links(_)
+            | Command::Crossing(..)
+            | Command::Listener { .. }
+            | Command::Unlisten(_) => {
                 deliver(FIRST_WORKER, command);
             }
             Command::Fail { peer, reason, what } => {
@@ -161,9 +164,28 @@ impl DataPlane {
         taken
     }
 
+    /// The way of tenants' connections.
+    #[must_use]
+    pub fn crossing(&self) -> Arc<dyn Crossing> {
+        Arc::new(Entrance(Arc::clone(&self.shared)))
+    }
+
     /// Hands over a link, for tests.
     pub fn serve(&self, parts: Parts) {
         self.send(Command::Links(core_engine::Command::Serve(parts)));
+    }
+}
+
+/// The way of tenants' connections to the first worker.
+#[derive(Debug)]
+struct Entrance(Arc<Shared>);
+
+impl Crossing for Entrance {
+    fn serve(&self, parts: Parts, origin: Arc<Origin>) {
+        if let Some(inbox) = self.0.inboxes.get(FIRST_WORKER) {
+            let command = Command::Crossing(parts, origin);
+            inbox.send(WorkerMessage::Command(command));
+        }
     }
 }
 

@@ -11,8 +11,10 @@ use super::shared::{FIRST_WORKER, Shared, WorkerMessage};
 use super::wake_ups::WakeUps;
 use netchannel_scheduler::Settings;
 use netchannel_service::cells::{Cells, Key};
+use netchannel_service::faults::Faults;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
+use netchannel_service::stack::Origin;
 use netchannel_service::targets::Targets;
 use netchannel_service::worker::INBOX;
 use netchannel_wire::NcSyn;
@@ -34,6 +36,10 @@ pub struct ChannelWorker {
     pub(super) targets: Targets,
     /// (first worker) The listeners of peers.
     pub(super) dialer: Dialer,
+    /// (first worker) The tenants whose connections come over links.
+    pub(super) origins: HashMap<Key, Arc<Origin>>,
+    /// How often a peer did not permit the address of a tenant lately.
+    pub(super) unpermitted: Faults,
     /// (first worker) Connections of peers that wait for listeners.
     pub(super) acceptor: Acceptor,
     pub(super) owned: OwnerTable,
@@ -91,6 +97,8 @@ impl ChannelWorker {
             inbox,
             targets: Targets::default(),
             dialer: Dialer::new(owners),
+            origins: HashMap::new(),
+            unpermitted: Faults::default(),
             acceptor: Acceptor::default(),
             owned: OwnerTable::default(),
             keys: HashMap::new(),

@@ -13,6 +13,7 @@ mod losses;
 mod policies;
 mod speed;
 mod streams;
+mod tenants;
 mod waiting;
 
 use super::{Command, DataPlane, FailureScope, Listed, Peer, Report, Rules, Terms};
