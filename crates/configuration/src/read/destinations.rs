@@ -20,6 +20,8 @@ const PEERS: &str = "peers";
 pub struct Surroundings<'a> {
     pub host: &'a Host,
     pub peers: &'a [Peer],
+    /// Without it, some were left out for mistakes of their own, of which nothing else is to follow.
+    pub has_all_peers: bool,
     pub stacks: &'a [StackTable],
 }
 
@@ -117,8 +119,10 @@ fn expand(
     around: Surroundings<'_>,
 ) -> Result<(Exactness, Vec<Destination>), String> {
     let named = around.peers.iter().find(|peer| peer.name == key);
+    let unknown = (Exactness::AllPeers, Vec::new());
     let (exactness, prefixes) = match named {
         Some(peer) => (Exactness::Peer, peer.prefixes.clone()),
+        None if !around.has_all_peers && !key.contains('/') => return Ok(unknown),
         None if key == PEERS => {
             if around.peers.is_empty() {
                 return Err("there are no peers: add [[peers]], or remove this".to_owned());
@@ -152,7 +156,7 @@ fn expand(
     let entries = reached.into_iter().map(|prefix| {
         let mut peers = around.peers.iter();
         let peer = peers.find(|peer| peer.prefixes.iter().any(|one| is_within(prefix, *one)));
-        if way == Way::Channels && peer.is_none() {
+        if way == Way::Channels && peer.is_none() && around.has_all_peers {
             return Err(format!(
                 "no channel leads to {prefix}: it is not within the prefixes of one peer; name a peer, or one of its prefixes"
             ));

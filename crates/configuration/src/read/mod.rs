@@ -87,10 +87,11 @@ impl Configuration {
         let host = host::host(&root);
         let metrics = host::metrics(&root, &host);
         let stacks = stacks::stacks(&root, refusal);
-        let peers = peers::peers(&root, &host, &scheduler, file);
+        let (peers, has_all_peers) = peers::peers(&root, &host, &scheduler, file);
         let around = destinations::Surroundings {
             host: &host,
             peers: &peers,
+            has_all_peers,
             stacks: &stacks,
         };
         let tenants = tenants::tenants(&root, around, metrics, (file, refusal));

@@ -29,7 +29,13 @@ struct ParsedPeer<'a> {
     key: Option<SharedKey>,
 }
 
-pub fn peers(root: &Section<'_>, host: &Host, scheduler: &Settings, file: &Path) -> Vec<Peer> {
+/// The peers, and whether these are all that the file has: one with a mistake is left out.
+pub fn peers(
+    root: &Section<'_>,
+    host: &Host,
+    scheduler: &Settings,
+    file: &Path,
+) -> (Vec<Peer>, bool) {
     let mut before: Vec<ParsedPeer<'_>> = Vec::new();
     let mut peers = Vec::new();
     for section in root.sections("peers") {
@@ -76,7 +82,8 @@ pub fn peers(root: &Section<'_>, host: &Host, scheduler: &Settings, file: &Path)
         }
         before.push(parsed);
     }
-    peers
+    let all = peers.len() == before.len();
+    (peers, all)
 }
 
 fn name(section: &Section<'_>) -> Option<Item<String>> {

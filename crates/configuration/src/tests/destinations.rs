@@ -179,4 +179,9 @@ fn each_mistake_says_what_to_do() {
         assert!(wrong.ends_with("has 1 problem"), "{wrong}");
     }
     read(&place, &other("\"10.88.0.3\""));
+    // A peer with a mistake: nothing is told that only follows from it.
+    let broken = web("beta = \"channels\", \"10.2.0.0/16\" = \"channels\"")
+        .replacen("beta.key", "no.key", 1);
+    let wrong = place.wrong(&broken);
+    assert!(wrong.ends_with("has 1 problem"), "{wrong}");
 }

@@ -107,6 +107,7 @@ fn place(address: &Address) -> [u64; 3] {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that can not go on fails")]
 mod tests {
     use super::*;
     use crate::data_plane::peer::Terms;
