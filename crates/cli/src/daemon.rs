@@ -7,7 +7,7 @@ use crate::arguments::Daemon as Arguments;
 use crate::{log, privileges};
 use netchannel_configuration::{Configuration, Problems};
 use netchannel_control::path;
-use netchannel_daemon::{AlternateStack, Daemon, Limits, Options, ServeError};
+use netchannel_daemon::{AlternateStack, Daemon, Launcher, Limits, Options, ServeError};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsString, c_int};
 use std::io::{self, BufRead, BufReader, Write};
@@ -122,10 +122,11 @@ fn serve(
         library: crate::library::find().ok(),
         tenant: None,
     };
-    let daemon = match launcher {
-        Some(launcher) => Daemon::bind_with_launcher(options, launcher),
-        None => Daemon::bind(options),
-    }?;
+    let launcher = Launcher {
+        started: launcher,
+        start: crate::stack::start_launcher,
+    };
+    let daemon = Daemon::bind_with_launcher(options, launcher)?;
     serve_bound(daemon, &shown, has_configuration, || {
         if arguments.announce {
             announce();

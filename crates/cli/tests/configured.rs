@@ -76,6 +76,36 @@ fn without_a_configuration_sighup_ends_and_nothing_is_read_again() {
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }
 
+const TENANT: &str = "[[tenants]]\nname = \"web\"\naddresses = \"10.88.0.2\"\n";
+
+#[test]
+fn the_first_stack_may_come_with_a_reload() {
+    let place = Place::configured(TENANT);
+    let _daemon = place.logging(&["--config", "netchannel.toml"]);
+    let stack = || place.json(&["tenants", "--json"])[0]["stack"].clone();
+    assert_eq!(stack(), "kernel");
+    place.write(&format!(
+        "[[stacks]]\nname = \"egress\"\n{TENANT}stack = \"egress\"\n"
+    ));
+    place.text(&["config", "reload"]);
+    eventually(|| stack() == "egress");
+    // What needs rights that the daemon has given up is told at once, with what to do, and the rest goes on.
+    place.write(&format!(
+        "[[stacks]]\nname = \"egress\"\n[[stacks]]\nname = \"far\"\nnamespace = \"nowhere\"\n\
+         [[stacks]]\nname = \"late\"\n{TENANT}stack = \"late\"\n"
+    ));
+    let told = place.ask(&["config", "reload"]);
+    let told = said(&told) + &String::from_utf8_lossy(&told.stdout);
+    assert!(
+        told.contains(
+            "stack far is not started: it has a namespace, and the daemon began without [[stacks]]"
+        ) && told.contains("start the daemon again, or write start = \"manual\""),
+        "{told}"
+    );
+    assert_eq!(told.matches("is not started").count(), 1, "{told}");
+    eventually(|| stack() == "late");
+}
+
 #[test]
 fn a_daemon_in_the_background_keeps_its_configuration() {
     let place = Place::configured(ORDER);

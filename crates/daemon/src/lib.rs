@@ -24,7 +24,7 @@ mod threads;
 mod view;
 mod watch;
 
-pub use crate::options::{Options, ServeError};
+pub use crate::options::{Launcher, Options, ServeError};
 pub use crate::server::{Daemon, Stopper};
 pub use netchannel_engine::limits::Limits;
 pub use netchannel_service::signal_stack::AlternateStack;

@@ -5,6 +5,7 @@ use netchannel_control::path::PathError;
 use netchannel_engine::limits::Limits;
 use netchannel_stack_channels::{ChannelsError, PeersError};
 use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,15 @@ pub struct Options {
     pub library: Option<PathBuf>,
     /// The tenant that is served, where this is not the daemon of the host's own programs.
     pub tenant: Option<Arc<Tenant>>,
+}
+
+/// Who starts stack processes for a daemon.
+#[derive(Debug)]
+pub struct Launcher {
+    /// The socket of one that was started before the daemon gave its rights up.
+    pub started: Option<OwnedFd>,
+    /// Starts one with the rights that the daemon has then, or says in a sentence why not.
+    pub start: fn() -> Result<OwnedFd, String>,
 }
 
 /// Why a daemon can not serve, or has ended.

@@ -4,7 +4,7 @@ use crate::admin::Commands;
 use crate::bind::Bound;
 use crate::configured::Configured;
 use crate::metrics::Metrics;
-use crate::options::{Options, ServeError};
+use crate::options::{Launcher, Options, ServeError};
 use crate::watch::{Subject, Watch, WatchEvent};
 use netchannel_engine::directory::Directory;
 use netchannel_engine::locals;
@@ -109,11 +109,11 @@ impl Daemon {
         Self::bind_all(options, None, |_| Vec::new())
     }
 
-    /// As [`Self::bind`], with the socket of a launcher, which starts stack processes.
+    /// As [`Self::bind`], with a launcher, which starts stack processes.
     ///
     /// # Errors
     /// Why it can not serve.
-    pub fn bind_with_launcher(options: Options, launcher: OwnedFd) -> Result<Self, ServeError> {
+    pub fn bind_with_launcher(options: Options, launcher: Launcher) -> Result<Self, ServeError> {
         Self::bind_all(options, Some(launcher), |_| Vec::new())
     }
 
@@ -130,7 +130,7 @@ impl Daemon {
 
     fn bind_all(
         mut options: Options,
-        launcher: Option<OwnedFd>,
+        launcher: Option<Launcher>,
         others: impl FnOnce(&PublishedPorts) -> Vec<Box<dyn Stack>>,
     ) -> Result<Self, ServeError> {
         raise_descriptor_limit();

@@ -6,6 +6,7 @@
 //!       +------ a pause that grows <------ its end --------------+
 //! ```
 
+use crate::options::Launcher;
 use netchannel_configuration::{StackFairness, StackTable, show_processors};
 use netchannel_control::path;
 use netchannel_service::packet;
@@ -35,6 +36,9 @@ pub struct Stacks {
     folder: PathBuf,
     /// Starts them, with rights that the daemon has not.
     launcher: Option<LaunchEnd>,
+    /// Makes a launcher where there was none when the daemon began: it has no rights but the daemon's.
+    start_launcher: Option<fn() -> Result<OwnedFd, String>>,
+    is_late: bool,
     /// All descriptors that say that something has happened.
     watched: OwnedFd,
     all: Vec<StackProcess>,
@@ -64,11 +68,15 @@ impl Stacks {
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn new(daemon_socket: &Path, launcher: Option<OwnedFd>) -> Result<Self, Errno> {
+    pub fn new(daemon_socket: &Path, launcher: Option<Launcher>) -> Result<Self, Errno> {
         let beside = daemon_socket.parent().unwrap_or(Path::new("."));
+        let start_launcher = launcher.as_ref().map(|one| one.start);
+        let started = launcher.and_then(|one| one.started);
         let stacks = Self {
             folder: beside.join("stacks"),
-            launcher: launcher.map(LaunchEnd::new),
+            is_late: started.is_none(),
+            launcher: started.map(LaunchEnd::new),
+            start_launcher,
             watched: epoll::create(CreateFlags::CLOEXEC)?,
             all: Vec::new(),
             starts: 0,
@@ -108,12 +116,50 @@ impl Stacks {
                 continue;
             }
             match self.prepare(table) {
-                Ok(process) => self.all.push(process),
+                Ok(mut process) => {
+                    if let Err(sentence) = self.may_start(table) {
+                        process.next_start = None;
+                        problems.push(sentence);
+                    }
+                    self.all.push(process);
+                }
                 Err(sentence) => problems.push(sentence),
             }
         }
         self.start_due(Instant::now());
         problems
+    }
+
+    /// Whether the launcher can start a stack of that table; where there is none, it is made now.
+    ///
+    /// # Errors
+    /// Why it can not, and what to do, in a sentence.
+    fn may_start(&mut self, table: &StackTable) -> Result<(), String> {
+        let name = &table.name;
+        if !table.starts {
+            return Ok(());
+        }
+        let own = rustix::process::geteuid().as_raw();
+        let needs = match (&table.namespace, table.user) {
+            (Some(_), _) => Some("a namespace"),
+            (None, Some(user)) if user != own => Some("another user"),
+            _ => None,
+        };
+        if let Some(needs) = needs.filter(|_| self.is_late) {
+            return Err(format!(
+                "stack {name} is not started: it has {needs}, and the daemon began without [[stacks]] and has given up the rights for that; start the daemon again, or write start = \"manual\" and start it by `netchannel stack kernel --name {name}`"
+            ));
+        }
+        if self.launcher.is_none()
+            && let Some(start) = self.start_launcher
+        {
+            let fail = |why: String| format!("stack {name} is not started: no launcher ({why})");
+            let launcher = start().map(LaunchEnd::new).map_err(fail)?;
+            self.watch(&launcher)
+                .map_err(|errno| fail(errno.to_string()))?;
+            self.launcher = Some(launcher);
+        }
+        Ok(())
     }
 
     fn prepare(&self, table: &StackTable) -> Result<StackProcess, String> {
@@ -156,9 +202,7 @@ impl Stacks {
             one.next_start = None;
             let name = &one.table.name;
             let Some(launcher) = &mut self.launcher else {
-                tracing::error!(
-                    "stack {name} is not started: the daemon began without [[stacks]] and has given up the rights for them; start it again"
-                );
+                tracing::error!("stack {name} is not started: there is no launcher");
                 continue;
             };
             self.starts += 1;
@@ -193,6 +237,7 @@ impl Stacks {
                 Err(_) => {
                     tracing::error!("the launcher of stacks has ended: none is started any more");
                     self.launcher = None;
+                    self.start_launcher = None;
                     return;
                 }
             }

@@ -11,7 +11,7 @@
 use super::stacks::Stacks;
 use super::tenant_library::Library;
 use super::{Daemon, Stopper, meeting};
-use crate::options::{Options, ServeError};
+use crate::options::{Launcher, Options, ServeError};
 use netchannel_configuration::{StackTable, Tenant};
 use netchannel_control::tenants::{FormerStack, OverChannels, TenantView};
 use netchannel_engine::limits::Limits;
@@ -23,7 +23,7 @@ use netchannel_stack_process::message::SessionLimits;
 use netchannel_stack_process::session::SessionStack;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -108,7 +108,7 @@ impl Tenants {
     /// When no descriptor is left.
     pub fn new(
         options: &Options,
-        launcher: Option<OwnedFd>,
+        launcher: Option<Launcher>,
         crossing: Option<Arc<dyn Crossing>>,
     ) -> Result<Self, Errno> {
         Ok(Self {
