@@ -343,6 +343,33 @@ waiting_servers() {
     CHECKED=$((CHECKED + 1))
 }
 
+# A listener that the next daemon has no room for is announced again when there is some, and costs nothing meanwhile.
+refused_listener() {
+    local pid before two
+    configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:9101:7201\", \"$HOST_ADDRESS:9102:7202\"]"
+    reload
+    start two "${IN[@]}" "$PYTHON" "$HERE/helpers/two_listeners.py" 7201 7202 "$TMP/give-up"
+    two=$LAST_STARTED
+    until_true 10 "the first listener" served 7201 9101
+    until_true 10 "the second listener" served 7202 9102
+    pid=$(head -n 1 "$TMP/two.log")
+    kill -KILL "$DAEMON"
+    wait "$DAEMON" 2>/dev/null || true
+    start_daemon --listeners-per-program 1
+    until_true 10 "the listener for which there is room" served 7201 9101
+    before=$(awk '{ print $14 + $15 }' "/proc/$pid/stat")
+    sleep 2
+    expect "a listener for which there is none" no "$(served 7202 9102 && echo yes || echo no)"
+    [ $(($(awk '{ print $14 + $15 }' "/proc/$pid/stat") - before)) -lt 20 ] || fail "a listener that is refused takes the processor"
+    touch "$TMP/give-up"
+    expect "the last client of the first" yes "$(served 7201 9101 && echo yes || echo no)"
+    until_true 12 "the listener that was refused" served 7202 9102
+    stop "$two"
+    kill -KILL "$DAEMON"
+    wait "$DAEMON" 2>/dev/null || true
+    start_daemon
+}
+
 # sleeps: how often the servers that wait went to sleep.
 sleeps() {
     local log
@@ -381,6 +408,7 @@ boundaries() {
     CHECKED=0
     two_containers
     waiting_servers
+    refused_listener
     configure 'reach = ["10.7.0.0/24"]' "publish = [\"$HOST_ADDRESS:8080:80\"]"
     reload
     servers_of_names

@@ -39,7 +39,7 @@ MORE=()
 TENANT_SOCKET=$TMP/tenants/web/nc.sock
 
 start_daemon() {
-    start daemon "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET" --config "$TMP/netchannel.toml"
+    start daemon "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET" --config "$TMP/netchannel.toml" "$@"
     DAEMON=$LAST_STARTED
     until_true 10 "the tenant's socket" test -S "$TENANT_SOCKET"
 }

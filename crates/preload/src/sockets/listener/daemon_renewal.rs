@@ -40,6 +40,14 @@ pub fn while_gone(work: impl FnOnce() -> bool) -> bool {
     attach::is_daemon_gone() && work()
 }
 
+/// Runs `work` where a daemon serves that knows this program, and meanwhile no thread introduces it to another one.
+pub fn while_serving(work: impl FnOnce()) {
+    let _renewing = RENEWING.lock();
+    if !attach::is_daemon_gone() {
+        work();
+    }
+}
+
 /// In a forked child, where another thread that held the lock does not exist.
 pub fn reset_in_child() {
     RENEWING.reset();

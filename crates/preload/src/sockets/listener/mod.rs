@@ -167,6 +167,8 @@ pub struct Listener {
     is_leaving: AtomicBool,
     /// The channel is none, but tells when a daemon comes.
     awaits_daemon: AtomicBool,
+    /// How often the daemon has refused it, since it was last announced.
+    refusals: AtomicU32,
     /// No more offers are wanted: the listener is withdrawn from the daemon after the last one.
     is_retiring: AtomicBool,
     pending: PendingQueue,
@@ -220,6 +222,7 @@ impl Listener {
             starved: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             awaits_daemon: AtomicBool::new(false),
+            refusals: AtomicU32::new(0),
             is_retiring: AtomicBool::new(false),
             pending: PendingQueue::new(),
             eras: OptionSnapshots::new(),

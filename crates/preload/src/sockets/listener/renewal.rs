@@ -69,6 +69,13 @@ pub fn announce_again() {
     }
 }
 
+/// Announces one that the daemon has refused.
+pub(super) fn announce_one(wanted: &Listener) {
+    if !limits::are_scarce() {
+        announce(|listener| core::ptr::eq(listener, wanted));
+    }
+}
+
 /// Before an exec: announces listeners again that have retired, so that their pending connections can be left to the
 /// next image.
 pub(super) fn announce_retired() {
