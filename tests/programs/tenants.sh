@@ -393,6 +393,7 @@ two_containers() {
     stop "$LAST_STARTED"
     # Those that wait in accept, and one that is busy.
     start forked "${IN[@]}" "$PYTHON" "$HERE/helpers/waiting_server.py" forked 7200
+    local forked=$LAST_STARTED
     until_true 10 "a forked server of the neighbour" "${by[@]}" curl --silent --http0.9 --max-time 1 --output /dev/null "http://$OWN:7200/"
     limited 30 "${by[@]}" "$PYTHON" -c "
 import socket
@@ -401,7 +402,17 @@ for _ in range(300):
         assert s.recv(10) == b'forked'
 print('all')" >"$TMP/client.log" 2>&1 || true
     expect "a forked server of the neighbour" all "$(tail -n 1 "$TMP/client.log")"
-    stop "$LAST_STARTED"
+    # Nobody accepts for a while: connects wait, and none fails.
+    local busy
+    busy=$(pgrep -s "$forked" | xargs)
+    kill -STOP $busy
+    start crowd "${by[@]}" "$PYTHON" "$HERE/helpers/crowd.py" "$OWN" 7200 300
+    until_true 10 "a crowd at a server that is busy" grep -q waits "$TMP/crowd.log"
+    sleep 0.5
+    kill -CONT $busy
+    wait_end "$LAST_STARTED" 20 || true
+    expect "a crowd at a server that was busy" "300 answers" "$(tail -n 1 "$TMP/crowd.log")"
+    stop "$forked"
 }
 
 boundaries() {

@@ -33,6 +33,13 @@ impl KernelWorker {
         if served.meets_at(&opened) {
             return self.meet((number, key), &end, opened);
         }
+        if let Some(wanted) = served.own_listener(&opened, end.user()) {
+            let lane = Lane::accepted(&end, opened.loan).of_daemon();
+            return match wanted {
+                Ok(wanted) => self.meet_own((number, key), lane, wanted),
+                Err(errno) => lane.refuse(errno.raw_os_error().unsigned_abs()),
+            };
+        }
         let permitted = served.permitted(opened.listener, &opened.server);
         let lane = Lane::accepted(&end, opened.loan).of_daemon();
         let begun = permitted.and_then(|(to, way)| {

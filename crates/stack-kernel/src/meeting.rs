@@ -53,6 +53,17 @@ impl Meeting {
         matches!(self.tenants, [_, None])
     }
 
+    /// Whether both programs are of one tenant.
+    pub fn is_within(&self) -> bool {
+        matches!(self.tenants, [Some(client), Some(server)] if client == server)
+    }
+
+    /// The other tenant, whose listener it is.
+    pub fn other(&self) -> Option<TenantNumber> {
+        let [_, server] = self.tenants;
+        server.filter(|_| !self.is_within())
+    }
+
     /// CoreEngine could not offer it: its lane towards the listener, which is still watched.
     pub fn take_back(&mut self) -> Option<(Lane, Key)> {
         let [_, place] = self.places;

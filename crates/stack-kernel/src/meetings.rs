@@ -27,11 +27,50 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The first port that anybody may have.
+const PRIVILEGED: u16 = 1024;
+
 impl Served {
     /// Whether a program connects to a tenant that its own may meet.
     pub fn meets_at(&self, opened: &Opened) -> bool {
         Some(opened.listener) == self.gateway
             && destination(&opened.server).is_some_and(|to| self.tenant.met_at(to.ip()).is_some())
+    }
+
+    /// Where a program connects to a listener of its own tenant: one that had no room, so that the connect waits here.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn own_listener(
+        &self,
+        opened: &Opened,
+        user: Option<u32>,
+    ) -> Option<Result<Destination, Errno>> {
+        let to = destination(&opened.server).filter(|_| Some(opened.listener) == self.gateway)?;
+        let own = match to.ip() {
+            loopback if loopback.is_loopback() => Some(loopback),
+            other => self.tenant.address_like(other).filter(|own| *own == other),
+        }?;
+        let server = addresses::from_socket_address(to);
+        let client = addresses::from_socket_address(SocketAddr::new(own, opened.client.port));
+        let listener = self.listener_at(&server, &client)?;
+        // Programs of a tenant may be of several users: a port that tells of a privilege is root's.
+        let is_own_port = match opened.client.port {
+            0 => false,
+            1..PRIVILEGED => user == Some(0),
+            _ => true,
+        };
+        let wanted = Destination {
+            listener,
+            client,
+            server,
+            since: Instant::now(),
+        };
+        Some(if is_own_port {
+            self.within_limit(wanted)
+        } else {
+            Err(Errno::ADDRNOTAVAIL)
+        })
     }
 
     /// Whether it is the tenant of a name and an address, and may meet `other`.
@@ -47,6 +86,21 @@ fn destination(server: &Address) -> Option<SocketAddr> {
 }
 
 impl KernelWorker {
+    /// A program of a tenant connects to a listener of its own tenant.
+    pub(crate) fn meet_own(
+        &mut self,
+        (tenant, key): (TenantNumber, Key),
+        lane: Lane,
+        wanted: Destination,
+    ) {
+        let ticket = self.table.add_meeting(tenant, Some(tenant));
+        if self.schedule().add(ticket.number, tenant) {
+            return self.begin_meeting(ticket, key, lane, wanted);
+        }
+        self.table.remove_meeting(ticket.number);
+        lane.refuse(Errno::NOBUFS.raw_os_error().unsigned_abs());
+    }
+
     /// A program of a tenant connects to one that its own may meet.
     pub(crate) fn meet(
         &mut self,
@@ -150,10 +204,10 @@ impl KernelWorker {
         let Some(meeting) = self.table.meeting(ticket) else {
             return false;
         };
-        let [_, server] = meeting.tenants;
+        let (server, crosses) = (meeting.other(), meeting.crosses());
         let is_full =
             server.is_some_and(|server| self.tenants.get(server).is_none_or(Served::is_full));
-        if let (None, Relayed::Pending(incoming, _)) = (server, &meeting.state) {
+        if let (true, Relayed::Pending(incoming, _)) = (crosses, &meeting.state) {
             lane.set_hints_word(incoming.hints_word());
         }
         let slot = lane.handle().index;
@@ -175,7 +229,7 @@ impl KernelWorker {
         let meeting = number.and_then(|number| self.table.meeting_at_mut(number));
         if let Some(meeting) = meeting
             && meeting.places[1].take_if(|one| *one == place).is_some()
-            && let [_, Some(server)] = meeting.tenants
+            && let Some(server) = meeting.other()
         {
             self.count_end(server);
         }
@@ -206,7 +260,7 @@ impl KernelWorker {
 
     fn note_established(&mut self, ticket: Ticket) {
         if let Some(meeting) = self.table.meeting(ticket)
-            && let [_, Some(server)] = meeting.tenants
+            && let Some(server) = meeting.other()
             && let Some(served) = self.tenants.get(server)
         {
             served.counters.add(Counter::Accepted, 1);
@@ -238,10 +292,16 @@ impl KernelWorker {
         if let Some(answer) = meeting.state.answer() {
             return self.on_answer(number, answer);
         }
+        // What stays within a tenant is not capped, as it is not where no stack leads it.
+        let ends = if meeting.is_within() {
+            Some([None, None])
+        } else {
+            self.tenants.ends_mut(meeting.tenants)
+        };
         let Relayed::Open(pair) = &mut meeting.state else {
             return;
         };
-        let Some([mut client, mut server]) = self.tenants.ends_mut(meeting.tenants) else {
+        let Some([mut client, mut server]) = ends else {
             return;
         };
         let mut limits = Limits::default();
@@ -297,14 +357,14 @@ impl KernelWorker {
         let Some(meeting) = self.table.remove_meeting(number) else {
             return;
         };
+        let (server, crosses) = (meeting.other(), meeting.crosses());
         let Meeting {
-            tenants: [client, server],
+            tenants: [client, _],
             places,
             queued,
             state,
             ..
         } = *meeting;
-        let crosses = server.is_none();
         self.schedule().remove(number, queued);
         if let Ok(number) = u32::try_from(number) {
             self.timers.set(number, NEVER);

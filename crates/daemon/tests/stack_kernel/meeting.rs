@@ -1,10 +1,11 @@
 //! Two tenants of one module that may meet, and what a tenant may not.
 
 use super::contract::{PATIENCE, Program, accept, has, session, wait};
-use crate::support::{Served, small};
+use crate::support::{Served, listen_words, small};
 use netchannel_abi::address::Address;
 use netchannel_abi::class;
 use netchannel_abi::link::side_flags;
+use netchannel_abi::message::Operation;
 use netchannel_configuration::{Met, Tenant};
 use netchannel_daemon::{Daemon, Options};
 use netchannel_scheduler::Rate;
@@ -206,6 +207,71 @@ fn bytes_go_both_ways_and_each_sees_the_others_true_address() {
     let again = sides[0].connect(listening.at).unwrap();
     listening.accept();
     drop(again);
+}
+
+#[test]
+fn a_listener_of_the_own_tenant_that_has_no_room_is_waited_for() {
+    let mut sides = sides(tenant("web", WEB, None), db());
+    let side = &mut sides[0];
+    let mut listening = side.listen(WEB);
+    let loopback = Address::v4([127, 0, 0, 1], listening.at.port);
+    let wanted = listening.at;
+    for (to, from) in [(wanted, WEB), (loopback, [127, 0, 0, 1])] {
+        let mut client = side.connect_in_time(to);
+        listening.at = to;
+        let (mut server, seen) = listening.accept();
+        assert_eq!(seen, Address::v4(from, 40_000));
+        carry(&mut client, &mut server, &pattern(300_000, 1));
+        carry(&mut server, &mut client, &pattern(300_000, 2));
+        client.close(false);
+        server.close(false);
+    }
+    // It counts as one connection, and as nothing that comes from elsewhere.
+    wait(|| (side.counts().open == 0).then_some(()));
+    let counts = side.counts();
+    assert_eq!(
+        (counts.accepted, counts.bytes_in, counts.bytes_out),
+        (0, 0, 0)
+    );
+    listening.at = wanted;
+    let mut words = listen_words(&listening._socket);
+    words[4] = 2;
+    let again = side.program.client.ask(Operation::Listen, &words, &[]);
+    assert_eq!(again.unwrap().0.status, 0);
+    let mut waiting = Vec::new();
+    // More than the backlog, while the program accepts none: the others wait.
+    let is_connected = |lane: &Lane| lane.peer_flags() & side_flags::ESTABLISHED != 0;
+    while waiting.iter().all(is_connected) {
+        waiting.push(side.program.dial(wanted, class::Hints::default()));
+        let lane = waiting.last().unwrap();
+        let start = Instant::now();
+        while !is_connected(lane) && start.elapsed() < Duration::from_millis(300) {
+            assert_eq!(lane.peer_flags() & side_flags::RESET, 0);
+            std::thread::yield_now();
+        }
+        assert!(waiting.len() < 20);
+    }
+    let link = listening.link.as_ref().unwrap();
+    let mut accepted = Vec::new();
+    wait(|| {
+        link.read_channel();
+        for opened in take(link) {
+            let lane = Lane::accepted(link, opened.loan);
+            lane.set_flags(side_flags::ACCEPTED);
+            accepted.push(lane);
+        }
+        (accepted.len() == waiting.len()).then_some(())
+    });
+    waiting
+        .iter()
+        .for_each(|lane| has(lane, side_flags::ESTABLISHED));
+    drop(accepted);
+    // Nobody listens there.
+    let nobody = Address {
+        port: wanted.port ^ 1,
+        ..wanted
+    };
+    assert_eq!(side.connect(nobody).unwrap_err(), Errno::CONNREFUSED);
 }
 
 #[test]

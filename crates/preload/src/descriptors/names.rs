@@ -394,6 +394,16 @@ pub fn find_listener(
     }
 }
 
+/// The stack of a tenant, for a connection to an address. `None` where there is no such stack.
+pub fn stack_target(attachment: &Attachment, plain: &Address) -> Option<Target> {
+    Some(Target {
+        listener: gateway::listener(attachment)?,
+        remote: true,
+        destination: *plain,
+        ..Target::default()
+    })
+}
+
 /// The sequence of a directory that was left half written: it is not waited for again.
 static BROKEN: AtomicU64 = AtomicU64::new(0);
 
@@ -479,15 +489,10 @@ fn search(
         });
     }
     if found.is_none()
-        && let Some(gateway) = gateway::listener(attachment)
         && !plain.is_loopback()
+        && let Some(target) = stack_target(attachment, plain)
     {
-        return Ok(Target {
-            listener: gateway,
-            remote: true,
-            destination: *plain,
-            ..Target::default()
-        });
+        return Ok(target);
     }
     found.ok_or_else(|| {
         if is_local(attachment, plain) {

@@ -123,6 +123,22 @@ pub(super) fn announce(fd: i32, socket: &Socket, to: Address) -> Result<bool, Re
 
 /// Connects virtually. True when the connect is under way, and the relay will report the outcome.
 fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<bool, NotVirtual> {
+    match try_way(fd, socket, address, false) {
+        // On a host the kernel's connect waits for room at the listener; in a tenant that of the stack does.
+        Err(NotVirtual::ToKernel(Reason::BacklogFull)) if gateway::is_used() => {
+            try_way(fd, socket, address, true)
+        }
+        tried => tried,
+    }
+}
+
+/// The same: to the listener that is there, or by the tenant's stack.
+fn try_way(
+    fd: i32,
+    socket: &Socket,
+    address: Option<Address>,
+    by_stack: bool,
+) -> Result<bool, NotVirtual> {
     let mut address = address.ok_or(Reason::Unsupported)?;
     let attachment = attach::ensure().ok_or(Reason::NoDaemon)?;
     if let Some(why) = rings::exclusion_reason() {
@@ -152,7 +168,11 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         // The kernel takes "any" as "this host".
         address = Address::loopback(family == libc::AF_INET6, address.port);
     }
-    let mut target = names::find_listener(attachment, &address, &Address::default())?;
+    let mut target = if by_stack {
+        names::stack_target(attachment, &address.unmapped()).ok_or(Reason::NoDaemon)?
+    } else {
+        names::find_listener(attachment, &address, &Address::default())?
+    };
     let mut early_local = None;
     if target.grouped {
         let local = local_address(fd, socket, &address, target.remote)?;
@@ -204,7 +224,7 @@ fn try_virtual(fd: i32, socket: &Socket, address: Option<Address>) -> Result<boo
         if let Ok(local) = local {
             release_port(fd, socket, &local);
         }
-        return try_virtual(fd, socket, Some(address));
+        return try_way(fd, socket, Some(address), by_stack);
     }
     let lend = || match link.is_queued() {
         true => link.lend_queued(),

@@ -34,8 +34,8 @@ const NOBODY: u32 = u32::MAX;
 /// A client sends the message right after it has connected, but may be stopped in between.
 const MESSAGE_TIMEOUT: i64 = 100_000_000;
 
-/// How often a connection is offered again to acceptors that have too many offers.
-const OFFERS: u32 = 200;
+/// How often a connection is offered again to acceptors that have too many offers, before the tenant's stack waits for them.
+const OFFERS: u32 = 5;
 /// Nanoseconds between two offers.
 const PAUSE: i64 = 1_000_000;
 
