@@ -107,10 +107,11 @@ fn addresses(host: &Host) -> String {
 }
 
 /// The first addresses of a host on the loopback device of another namespace.
-pub fn on_loopback(place: &Host) -> Result<(), Error> {
-    let mut text = format!("link set lo up\naddr add {}/32 dev lo\n", place.v4(0));
+pub fn on_loopback(place: &Host, address: u8) -> Result<(), Error> {
+    let v4 = place.v4(address);
+    let mut text = format!("link set lo up\naddr add {v4}/32 dev lo\n");
     if has_ipv6(place) {
-        let _ = writeln!(text, "addr add {}/128 dev lo nodad", place.v6(0));
+        let _ = writeln!(text, "addr add {}/128 dev lo nodad", place.v6(address));
     }
     ip(place, &text)
 }

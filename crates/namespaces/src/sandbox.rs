@@ -13,15 +13,16 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes one with the addresses and on the processors of a host. Ports that the kernel chooses in it are among `ports`.
+    /// Makes one on the processors of a host, with addresses of its network: 0 are those of the host. Ports that the kernel chooses in it
+    /// are among `ports`.
     ///
     /// # Errors
     /// As for the hosts.
-    pub fn make(host: &Host, ports: &RangeInclusive<u16>) -> Result<Self, Error> {
+    pub fn make(host: &Host, address: u8, ports: &RangeInclusive<u16>) -> Result<Self, Error> {
         let processors = host.processors.clone();
         let place = Host::make("sandbox", host.number, processors).map_err(Error::NotAllowed)?;
         let guard = Guard::start(&[&place.namespace]).map_err(Error::Guard)?;
-        device::on_loopback(&place)?;
+        device::on_loopback(&place, address)?;
         let range = format!("{} {}", ports.start(), ports.end());
         let set = place.set("ipv4/ip_local_port_range", &range);
         set.map_err(|error| Error::Devices(error.to_string()))?;

@@ -43,6 +43,8 @@ pub struct Lane {
     hung_up: bool,
     /// Wake-ups are deferred: a worker that handles many connections wakes their programs afterwards.
     deferred: bool,
+    /// The other end is another stack module.
+    pub(super) to_module: bool,
     /// The deferred wake-up: a token for a thread that sleeps on the socket, or for a cell that was claimed.
     wake_up: Cell<Option<Wake>>,
 }
@@ -64,6 +66,7 @@ impl Lane {
             anchor: loan.anchor,
             hung_up: false,
             deferred: false,
+            to_module: false,
             wake_up: Cell::new(None),
         }
     }
@@ -87,6 +90,11 @@ impl Lane {
         let lane = Self::accepted(link, loan);
         reset_side(&slot.client, lane.handle.generation, lane.writer.ring());
         Some(lane)
+    }
+
+    /// At the other end is another stack module, which passes the bytes on to a reader that this one does not see.
+    pub const fn lead_to_module(&mut self) {
+        self.to_module = true;
     }
 
     /// Slot and generation.

@@ -86,7 +86,8 @@ impl Lane {
     }
 
     fn announce_urgent(&mut self, urgent: Row) {
-        let inline = self.peer_flags() & side_flags::URGENT_INLINE != 0;
+        // Another module decides for the reader what is lost, by the row.
+        let inline = self.to_module || self.peer_flags() & side_flags::URGENT_INLINE != 0;
         let head = self.peer_head().unwrap_or(0);
         let first = urgent
             .first
@@ -96,6 +97,9 @@ impl Lane {
             .announced
             .next_in_a_row(first, urgent.end, head, inline);
         if let Some((own, _)) = self.sides() {
+            if self.to_module {
+                own.row.store(lower_half(urgent.first), Ordering::Relaxed);
+            }
             self.announced.publish(&own.urgent, &own.passed);
         }
     }
@@ -106,6 +110,11 @@ impl Lane {
             self.anchor.ring_urgently();
         }
     }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+const fn lower_half(sequence: u64) -> u32 {
+    sequence as u32
 }
 
 #[cfg(test)]

@@ -350,10 +350,12 @@ impl Connection {
 
 /// As much of a program's bytes as fills a packet, on a path of Ethernet's.
 fn packet_payload(socket: &OwnedFd) -> u64 {
-    match sockopt::socket_domain(socket) {
-        Ok(AddressFamily::INET6) => 1428,
-        _ => 1448,
-    }
+    payload_of(sockopt::socket_domain(socket) == Ok(AddressFamily::INET6))
+}
+
+/// The same, by the family.
+pub const fn payload_of(is_v6: bool) -> u64 {
+    if is_v6 { 1428 } else { 1448 }
 }
 
 /// What both directions have come to.

@@ -7,7 +7,7 @@
 //!                    +--> connect: kernel TCP, with the same lane of the program
 //! ```
 
-use crate::connection::State;
+use crate::connection::{State, payload_of};
 use crate::meeting::Otherwise;
 use crate::own_names::{CONNECTION, MOST_NAMES, name_of};
 use crate::served::TenantNumber;
@@ -44,7 +44,7 @@ impl KernelWorker {
     pub(crate) fn cross(
         &mut self,
         (tenant, key): (TenantNumber, Key),
-        lane: Lane,
+        mut lane: Lane,
         port: u16,
         otherwise: Otherwise,
     ) {
@@ -68,6 +68,7 @@ impl KernelWorker {
             server: addresses::from_socket_address(otherwise.to),
             since: Instant::now(),
         };
+        lane.set_packet_size(payload_of(otherwise.to.is_ipv6()));
         self.count_over_channels(tenant, |open| open + 1);
         self.begin_meeting(ticket, key, lane, wanted);
     }

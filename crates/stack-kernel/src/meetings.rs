@@ -209,6 +209,7 @@ impl KernelWorker {
             server.is_some_and(|server| self.tenants.get(server).is_none_or(Served::is_full));
         if let (true, Relayed::Pending(incoming, _)) = (crosses, &meeting.state) {
             lane.set_hints_word(incoming.hints_word());
+            lane.lead_to_module();
         }
         let slot = lane.handle().index;
         if is_full || !self.watch_lane(ticket.number, key, lane) {

@@ -135,7 +135,10 @@ pub fn run_case_between(
         command
             .env(SOCKET_VARIABLE, &socket)
             .env(SIDE_VARIABLE, far.word())
-            .env(ADDRESSES_VARIABLE, hosts.addresses().to_string());
+            .env(
+                ADDRESSES_VARIABLE,
+                hosts.addresses_over(carrier).to_string(),
+            );
         let started = start_command(command, case)?;
         let (verdict, text) = finish_case(started, limit);
         drop(other);

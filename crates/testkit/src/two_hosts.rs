@@ -22,6 +22,8 @@ pub enum Carrier {
     NetChannel,
     /// NetChannel on host a, where the program is a tenant's; the kernel's TCP on host b.
     Tenant,
+    /// The same over channels to NetChannel on host b.
+    TenantOverChannels,
 }
 
 /// Two hosts. Dropping the value ends the hosts and all processes on them.
@@ -94,14 +96,18 @@ impl TwoHosts {
         })
     }
 
-    /// Makes the hosts, with a tenant and its daemon on host a. The process must have only one thread when it calls this.
+    /// Makes the hosts, with a tenant and its daemon on host a, and one on host b where it goes there `over_channels`. The process must have only one thread when it calls this.
     ///
     /// # Errors
     /// As [`Self::make`].
-    pub fn make_with_tenant(netchannel: Option<&Path>) -> Result<Self, HostsError> {
+    pub fn make_with_tenant(
+        netchannel: Option<&Path>,
+        over_channels: bool,
+    ) -> Result<Self, HostsError> {
         let mut all = Self::make(None)?;
         if let Some(program) = netchannel {
-            all.tenant = Some(Sandboxed::start(program, &all.hosts)?);
+            all.tenant = Some(Sandboxed::start(program, &all.hosts, over_channels)?);
+            all.netchannel = Some(program.to_owned());
         }
         Ok(all)
     }
@@ -146,6 +152,16 @@ impl TwoHosts {
             .map(|daemons| &mut daemons[which as usize])
     }
 
+    /// As [`Self::addresses`], where a connection may come from a tenant's own address.
+    #[must_use]
+    pub fn addresses_over(&self, carrier: Carrier) -> Addresses {
+        let mut addresses = self.addresses();
+        if let (Carrier::TenantOverChannels, Some(tenant)) = (carrier, &self.tenant) {
+            addresses.near = tenant.addresses();
+        }
+        addresses
+    }
+
     /// The addresses of both hosts, as a program on host a sees them.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
@@ -159,15 +175,23 @@ impl TwoHosts {
     /// A command that starts a program on one host. The program's arguments follow.
     #[must_use]
     pub fn command(&self, program: &Path, which: Which, carrier: Carrier) -> Command {
-        if let (Carrier::Tenant, Which::A, Some(tenant)) = (carrier, which, &self.tenant) {
+        if let (Carrier::Tenant | Carrier::TenantOverChannels, Which::A, Some(tenant)) =
+            (carrier, which, &self.tenant)
+        {
             return tenant.command(program);
         }
-        let mut command = match (carrier, &self.netchannel, &self.daemons) {
-            (Carrier::NetChannel, Some(netchannel), Some(daemons)) => {
+        let daemons = self.daemons.as_ref();
+        let socket = match carrier {
+            Carrier::NetChannel => daemons.map(|daemons| daemons[which as usize].socket()),
+            Carrier::TenantOverChannels => self.tenant.as_ref().and_then(Sandboxed::other_socket),
+            Carrier::Kernel | Carrier::Tenant => None,
+        };
+        let mut command = match (&self.netchannel, socket) {
+            (Some(netchannel), Some(socket)) => {
                 let mut command = Command::new(netchannel);
                 command
                     .args(["run", "--require", "--no-daemon", "--socket"])
-                    .arg(daemons[which as usize].socket())
+                    .arg(socket)
                     .arg("--")
                     .arg(program);
                 command

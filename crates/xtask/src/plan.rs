@@ -142,10 +142,15 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             "conformance",
             &["compare", "--hosts", "--only", "--jobs", "8"],
         ),
-        tenants(workspace, "conformance", &TENANT_CASES),
+        tenants(workspace, "conformance", "--tenant", &TENANT_CASES),
         Step {
             seldom: true,
-            ..tenants(workspace, "conformance in full", &[])
+            ..tenants(workspace, "conformance in full", "--tenant", &[])
+        },
+        tenants(workspace, "over channels", CHANNELS, &CHANNEL_CASES),
+        Step {
+            seldom: true,
+            ..tenants(workspace, "over channels in full", CHANNELS, &[])
         },
     ];
     for script in scripts(&workspace.programs())? {
@@ -237,9 +242,13 @@ const TENANT_CASES: [&str; 7] = [
     "corner_04_reuseport",
 ];
 
+/// The tenant's connections go over channels.
+const CHANNELS: &str = "--tenant-channels";
+const CHANNEL_CASES: [&str; 4] = ["corner_10_", "held_", "streams_random", "urgent_"];
+
 /// Cases of the conformance suite with one end as a program of a tenant; all, where none are named.
-fn tenants(workspace: &Workspace, name: &str, cases: &[&str]) -> Step {
-    let arguments = ["compare", "--tenant", "--only", "--jobs", "6"];
+fn tenants(workspace: &Workspace, name: &str, way: &str, cases: &[&str]) -> Step {
+    let arguments = ["compare", way, "--only", "--jobs", "6"];
     let arguments = [&arguments[..], cases].concat();
     let step = two_hosts(workspace, name, "conformance", &arguments);
     Step {

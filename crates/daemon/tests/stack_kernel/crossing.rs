@@ -10,14 +10,16 @@ use netchannel_daemon::{Daemon, Options};
 use netchannel_scheduler::Rate;
 use netchannel_service::lane::Lane;
 use netchannel_service::link::{LinkEnd, Parts};
-use netchannel_service::played::{pattern, read, take, write};
+use netchannel_service::played::{pattern, place, read, take, write};
 use netchannel_service::stack::{Crossing, Origin};
+use netchannel_service::urgent::Row;
 use netchannel_stack_process::control::Control;
 use netchannel_stack_process::counters::Counts;
 use netchannel_stack_process::session::SessionStack;
 use rustix::io::Errno;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -252,6 +254,30 @@ fn bytes_go_over_channels_and_the_tenants_true_address_is_told() {
     // The link is used again.
     drop(world.pair());
     assert!(world.links.try_recv().is_err());
+}
+
+#[test]
+fn urgent_bytes_are_told_with_their_row_and_the_stack_loses_none() {
+    let mut world = World::new(tenant());
+    let [mut near, mut far] = world.pair();
+    // Of three that were sent one after the other the last counts; the reader decides what becomes of the others.
+    let at = near.published();
+    assert_eq!(place(&mut near, at, b"ab123c"), 6);
+    let (own, _) = near.sides().unwrap();
+    own.row.store(2, Relaxed);
+    own.urgent.store(5, Relaxed);
+    near.publish_with_mark(at + 6, Row::default()).unwrap();
+    let mut got = Vec::new();
+    wait(|| {
+        got.extend(read(&mut far));
+        (got.len() == 6).then_some(())
+    });
+    assert_eq!(
+        (&got[..], far.urgent()),
+        (&b"ab123c"[..], Row { first: 2, end: 5 })
+    );
+    let (_, stack) = far.sides().unwrap();
+    assert_eq!(stack.passed.load(Relaxed), 0);
 }
 
 #[test]

@@ -26,9 +26,12 @@ impl ChannelWorker {
         let Some(end) = self.cells.link(key).map(Arc::clone) else {
             return;
         };
-        let lane = Lane::accepted(&end, opened.loan).of_daemon();
+        let mut lane = Lane::accepted(&end, opened.loan).of_daemon();
         let refuse = |lane: Lane, errno: Errno| lane.refuse(errno.raw_os_error().unsigned_abs());
         let origin = self.origins.get(&key);
+        if origin.is_some() {
+            lane.lead_to_module();
+        }
         let known = match origin {
             Some(_) => self.dialer.at(&opened.server, &opened.client),
             None => self.dialer.get(opened.listener),

@@ -18,6 +18,8 @@ pub struct Options {
     pub hosts: bool,
     /// The ends of connections that a program of a tenant has, where there is a tenant.
     pub tenant: Option<&'static [Side]>,
+    /// The tenant's connections go over channels.
+    pub over_channels: bool,
     pub within: bool,
     pub words: Vec<String>,
 }
@@ -32,6 +34,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
         relay: false,
         hosts: false,
         tenant: None,
+        over_channels: false,
         within: false,
         words: Vec::new(),
     };
@@ -52,6 +55,10 @@ pub fn parse(arguments: &[String]) -> Result<Options, String> {
             "--tenant" => options.tenant = Some(&[Side::Client, Side::Server]),
             "--tenant-out" => options.tenant = Some(&[Side::Client]),
             "--tenant-in" => options.tenant = Some(&[Side::Server]),
+            "--tenant-channels" => {
+                options.tenant = Some(&[Side::Client]);
+                options.over_channels = true;
+            }
             "--within" => options.within = true,
             option if option.starts_with("--") => return Err(format!("unknown option {option}")),
             name => options.words.push(name.to_owned()),

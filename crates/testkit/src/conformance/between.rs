@@ -25,7 +25,7 @@ pub fn compare(options: &Options) -> i32 {
     let start = Instant::now();
     let program = options.program.as_deref();
     let made = match options.tenant {
-        Some(_) => TwoHosts::make_with_tenant(program),
+        Some(_) => TwoHosts::make_with_tenant(program, options.over_channels),
         None => TwoHosts::make(program),
     };
     let mut hosts = match made {
@@ -47,7 +47,11 @@ pub fn compare(options: &Options) -> i32 {
         })
     };
     let mut tally = Tally {
-        number: if options.tenant.is_some() {
+        number: if options.over_channels {
+            |case, side| {
+                kept_through_the_relay(case).or_else(|| tenant_differences::kept(case, side))
+            }
+        } else if options.tenant.is_some() {
             tenant_differences::kept
         } else {
             // Between hosts the daemon forwards connections, as its relay does.
@@ -118,6 +122,7 @@ fn both_ways(
     run: impl Fn(Carrier, &[String]) -> Vec<Report>,
 ) -> Vec<(Report, Option<Report>)> {
     let carrier = match options.tenant {
+        Some(_) if options.over_channels => Carrier::TenantOverChannels,
         Some(_) => Carrier::Tenant,
         None => Carrier::NetChannel,
     };

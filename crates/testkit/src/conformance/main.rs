@@ -87,7 +87,8 @@ const USAGE: &str = "usage:
                                           --only runs over kernel TCP only what does not pass over NetChannel
   conformance compare --tenant [--netchannel PROGRAM] [--jobs N] [--limit SECONDS] [--only] [WORD...]
                                           the same with one end as a program of a tenant, and kernel TCP at the other end;
-                                          --tenant-out: it connects only, --tenant-in: it listens at published ports only
+                                          --tenant-out: it connects only, --tenant-in: it listens at published ports only,
+                                          --tenant-channels: it connects over channels to NetChannel at the other end
 A WORD selects the cases whose names contain it.";
 
 fn main() {
