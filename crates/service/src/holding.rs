@@ -31,10 +31,12 @@ impl Lane {
     fn before(&self, word: u64, peer: &Side, shown: u64, tail: u64) -> u64 {
         // Acquire: pairs with the release of the flags.
         let flags = peer.flags.load(Ordering::Acquire);
-        let dropped = flags & side_flags::RESET != 0;
+        let is_due = held::time_left(word, milliseconds()) == 0;
+        let dropped = flags & side_flags::RESET != 0
+            || self.has_hung_up() && !is_due && self.ended_by_reset();
         let is_there = flags & side_flags::FIN != 0
             || self.has_hung_up()
-            || held::time_left(word, milliseconds()) == 0
+            || is_due
             || held::is_released_by(word, self.answered_up_to());
         // A reset discards what is held back.
         if is_there && !dropped {

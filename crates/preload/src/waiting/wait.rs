@@ -178,7 +178,7 @@ fn sleep(
         if lane.socket.has(status::ANCHOR_SHUT) {
             sleep_briefly(lane.fd)
         } else if let Some(held) = held {
-            sleep_while_held(lane.fd, limit, held, restarts)
+            sleep_while_held(lane, limit, held, restarts, &ready)
         } else if wanted == bits::DATA && signals::interrupts_calls(libc::SIGURG) {
             // Another thread may set the owner of the urgent signal meanwhile.
             sleep_until_urgent(lane, limit)
@@ -296,23 +296,38 @@ fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
     Ok(revents & (libc::POLLHUP | libc::POLLERR) == 0)
 }
 
-/// Sleeps for at most `held` nanoseconds, after which bytes that are held back become visible.
+/// Sleeps for at most `held` nanoseconds, after which bytes that are held back may be visible, and goes on while they are
+/// not.
 #[cold]
-fn sleep_while_held(fd: i32, microseconds: u64, held: i64, restarts: bool) -> Result<bool, i32> {
+fn sleep_while_held(
+    lane: &Lane,
+    microseconds: u64,
+    held: i64,
+    restarts: bool,
+    ready: &impl Fn(&Lane) -> bool,
+) -> Result<bool, i32> {
     let limit = match microseconds {
         0 => i64::MAX,
         limit => nanoseconds(limit),
     };
-    let slept = if microseconds == 0 && restarts {
-        let revents =
-            signals::sleep_restarting(fd, None, |set, mask| sleep_at_most(set, held, mask));
-        revents.map(|revents| revents & (libc::POLLHUP | libc::POLLERR) == 0)
-    } else {
-        poll_once(fd, limit.min(held))
-    };
-    match slept {
-        Err(libc::EAGAIN) if held <= limit => Ok(true),
-        slept => slept,
+    let (mut held, start) = (held, clock::nanoseconds());
+    loop {
+        let left = clock::remaining(limit, start);
+        let slept = if microseconds == 0 && restarts {
+            let revents = signals::sleep_restarting(lane.fd, None, |set, mask| {
+                sleep_at_most(set, held, mask)
+            });
+            revents.map(|revents| revents & (libc::POLLHUP | libc::POLLERR) == 0)
+        } else {
+            poll_once(lane.fd, left.min(held))
+        };
+        match slept {
+            Err(libc::EAGAIN) if held <= left => match lane.hold_remaining() {
+                Some(again) if !ready(lane) && !housekeeping::any_deferred() => held = again,
+                _ => return Ok(true),
+            },
+            slept => return slept,
+        }
     }
 }
 

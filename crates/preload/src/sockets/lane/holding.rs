@@ -20,6 +20,9 @@ use crate::ground::{clock, lock};
 use crate::sockets::socket;
 use crate::sockets::socket::{Socket, status};
 
+/// Nanoseconds between the looks of a sleeper for whether its own side has sent something that releases bytes.
+const REPLY_LOOKS: i64 = 5_000_000;
+
 /// The clock of the time at which held-back bytes become visible.
 fn milliseconds() -> u64 {
     clock::nanoseconds() / 1_000_000
@@ -34,13 +37,19 @@ impl Lane {
     #[cold]
     #[inline(never)]
     pub(super) fn visible_tail(&self, tail: u64, word: u64) -> u64 {
-        let is_there = held::time_left(word, milliseconds()) == 0
-            || self.socket.has(status::PEER_GONE)
-            || held::is_released_by(word, self.sent_visibly());
-        // A reset discards held-back bytes with the connection.
-        if is_there && !self.is_reset() {
-            return tail;
+        if !self.is_reset() {
+            if held::time_left(word, milliseconds()) == 0
+                || held::is_released_by(word, self.sent_visibly())
+            {
+                return tail;
+            }
+            // A sender that was killed has released them.
+            self.check_peer();
+            if self.socket.has(status::PEER_GONE) && !self.is_reset() {
+                return tail;
+            }
         }
+        // A reset discards held-back bytes with the connection.
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
         held::visible_tail(word, own, tail)
     }
@@ -68,8 +77,28 @@ impl Lane {
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
         let left = i64::try_from(held::time_left(word, milliseconds())).ok()?;
         let holds = left > 0 && !held::is_released_by(word, self.sent_visibly());
+        // Nobody wakes a sleeper of the side that releases them.
+        let most = if held::releases_on_reply(word) {
+            REPLY_LOOKS
+        } else {
+            i64::MAX
+        };
         (holds && tail != own && held::visible_tail(word, own, tail) != tail)
-            .then_some(left * 1_000_000)
+            .then_some(most.min(left * 1_000_000))
+    }
+
+    /// The peer has just been found dead. Where that was a reset, bytes that it still held back are lost.
+    #[cold]
+    pub(super) fn drop_held_of_dead(&self) {
+        let word = held::load(&self.peer().held);
+        if held::time_left(word, milliseconds()) > 0
+            && !held::is_released_by(word, self.sent_visibly())
+            && self.ended_by_reset()
+        {
+            self.own()
+                .flags
+                .fetch_or(side_flags::RESET, Ordering::AcqRel);
+        }
     }
 
     /// The sequence up to which the peer can see this side's stream, its end included.

@@ -160,6 +160,8 @@ pub const KEPT: &[Rule] = &[
     // A port of a connection that is closed, or in TIME_WAIT.
     rule("8.11", Once, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
+    // They are there before a reset with which TCP would lose them.
+    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
     rule("8.13", Once, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
     rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(", "n", "n|0"]),
