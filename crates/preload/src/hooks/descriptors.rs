@@ -15,7 +15,7 @@ use crate::sockets::lane::Lane;
 use crate::sockets::signal_owner;
 use crate::sockets::socket::{self, status};
 use crate::waiting::epoll;
-use crate::waiting::poll as polling;
+use crate::waiting::replacement;
 
 /// Closes a descriptor of the library. `None` where the kernel must do all of it.
 fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
@@ -87,14 +87,14 @@ fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
         if reserved_number::is_reserved(to) || !relocate::make_way(to) {
             return real::fail(libc::EBUSY);
         }
-        let polled = polling::begin_replacement(to);
+        let polled = replacement::begin(to);
         let _ = close_ours(to);
         let result = call();
         if result >= 0 {
             duplicated(from, to);
         }
         if polled {
-            polling::end_replacement();
+            replacement::end();
         }
         return result;
     }

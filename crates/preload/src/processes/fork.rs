@@ -17,7 +17,7 @@ use crate::processes::{in_transit, peer_libraries};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket};
 use crate::sockets::{foreign, link, listener, owner_table, rings};
-use crate::waiting::{epoll, poll};
+use crate::waiting::{epoll, replacement};
 
 static CHILD_CONTROL: AtomicI32 = AtomicI32::new(-1);
 /// Counts forks.
@@ -221,7 +221,7 @@ unsafe extern "C" fn in_child() {
     peer_libraries::reset_in_child();
     epoll::reset_in_child();
     reserved_number::reset_in_child();
-    poll::reset_in_child();
+    replacement::reset_in_child();
     listener::reset_in_child();
     names::reset_in_child();
     former_ports::reset_in_child();

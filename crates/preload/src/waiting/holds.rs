@@ -8,7 +8,7 @@ use crate::sockets::socket::Socket;
 use crate::waiting::housekeeping;
 
 /// Holds a socket on which the thread is about to sleep.
-pub(super) fn hold(socket: &Socket) {
+pub fn hold(socket: &Socket) {
     socket
         .local
         .poller
@@ -17,10 +17,15 @@ pub(super) fn hold(socket: &Socket) {
 }
 
 /// Releases the socket. If it was closed meanwhile, it ends now.
-pub(super) fn release(socket: &Socket) {
+pub fn release(socket: &Socket) {
+    let_go(socket);
+    housekeeping::release(socket);
+}
+
+/// Takes the hold back; the call goes on with the socket, and releases it at its end.
+pub fn let_go(socket: &Socket) {
     let polled = &socket.local.polled;
     // In a child that was forked meanwhile the count is zero.
     let less = |count: u32| count.checked_sub(1);
     let _ = polled.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
-    housekeeping::release(socket);
 }

@@ -3,7 +3,9 @@
 
 pub mod epoll;
 pub mod exclusive_sleep;
+mod holds;
 pub mod housekeeping;
 pub mod poll;
+pub mod replacement;
 pub mod signals;
 pub mod wait;

@@ -13,7 +13,7 @@ use crate::ground::clock::{self, MICROSECOND};
 use crate::ground::{cancel, process, real, sys};
 use crate::sockets::lane::{Lane, WRITER};
 use crate::sockets::socket::status;
-use crate::waiting::{housekeeping, signals};
+use crate::waiting::{holds, housekeeping, replacement, signals};
 
 /// After this time the spinning thread yields between its looks.
 const YIELD_AFTER: u64 = 3 * MICROSECOND;
@@ -191,8 +191,19 @@ fn sleep(
         }
     });
     learn(start);
+    let replaced = replacement::is_under_way();
+    if replaced {
+        // Before the count is changed that the replacement waits for.
+        holds::hold(&lane.socket);
+    }
     follow_orphan(lane);
     let others = lane.end_sleep(unit, wanted);
+    if replaced {
+        replacement::wait();
+        follow_orphan(lane);
+        holds::let_go(&lane.socket);
+        return Ok(());
+    }
     match result {
         Ok(true) => {
             if others {

@@ -55,6 +55,7 @@ mod corner_15_limits;
 mod corner_15_vfork;
 mod corner_16_confined;
 mod corner_17_held;
+mod corner_17_waits;
 mod deferred;
 mod deferred_shared;
 mod descriptors;

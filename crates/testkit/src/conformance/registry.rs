@@ -42,6 +42,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_15_addresses::CASES,
     crate::corner_15_limits::CASES,
     crate::corner_16_confined::CASES,
+    crate::corner_17_waits::CASES,
     crate::corner_17_held::CASES,
     crate::corner_15_vfork::CASES,
     crate::deferred::CASES,

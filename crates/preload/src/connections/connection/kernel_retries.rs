@@ -14,8 +14,7 @@ use crate::descriptors::names;
 use crate::descriptors::table::{self, Word};
 use crate::sockets::lane::{Lane, Progress};
 use crate::sockets::socket::{self, Socket, status};
-use crate::waiting::epoll;
-use crate::waiting::poll;
+use crate::waiting::{epoll, replacement};
 
 /// Carries on the noted connects. The caller holds no lock of a socket or an event loop. True if a descriptor has
 /// changed its kind.
@@ -55,11 +54,11 @@ fn carry_on(fd: i32, socket: &Socket) {
         let connected = names::connect(made, &peer);
         match connected {
             Ok(()) | Err(libc::EINPROGRESS) => {
-                let slept = poll::begin_replacement(fd);
+                let slept = replacement::begin(fd);
                 let replaced =
                     become_kernel(fd, socket, made, side_flags::FIN | side_flags::CLOSED);
                 if slept {
-                    poll::end_replacement();
+                    replacement::end();
                 }
                 replaced
             }

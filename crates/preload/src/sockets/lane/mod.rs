@@ -300,9 +300,11 @@ impl Lane {
 
     #[cold]
     fn is_below_low_water(&self) -> bool {
-        let ring = self.socket.entry.receive.geometry.load(Ordering::Relaxed);
+        let (has_bytes, readable) = (self.has_bytes(), self.readable());
+        // After the tail, with whose Acquire it is at least the ring in which these bytes are.
+        let ring = self.peer().geometry.load(Ordering::Relaxed);
         let room = Geometry::from_word(ring).size().max(SMALL_RING as u64);
-        self.has_bytes() && !self.has_input() && self.readable() < room
+        has_bytes && !self.has_input() && readable < room
     }
 
     /// Copies some of the `room` bytes that fit at once, of a call for `call` bytes, and publishes them as they are

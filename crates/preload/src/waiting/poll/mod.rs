@@ -4,8 +4,6 @@
 //! the descriptors on which virtual connections are announced.
 
 mod entries;
-mod holds;
-mod replacement;
 mod watches;
 
 use core::sync::atomic::Ordering;
@@ -19,12 +17,11 @@ use crate::sockets::listener;
 use crate::sockets::listener::{sleeping, wake_ups};
 use crate::sockets::socket::Socket;
 use crate::waiting::epoll::SleepingSets;
-use crate::waiting::{epoll, housekeeping, signals, wait};
+use crate::waiting::holds::{hold, release};
+use crate::waiting::{epoll, housekeeping, replacement, signals, wait};
 
 use entries::UNUSED;
 pub use entries::{ASKED, COUNTS, Entries, EventFilter, MANY};
-use holds::{hold, release};
-pub use replacement::{begin_replacement, end_replacement, reset_in_child};
 use watches::{Watch, resolve, user_events};
 
 /// Whether the descriptor is virtual, a listener, or a set.
@@ -200,14 +197,31 @@ impl Call<'_> {
                 self.take_offers();
                 return answer(self.poll_now()?, mask);
             }
-            self.sleep(left, mask)?;
+            let slept = self.sleep(left, mask);
             self.slept = true;
             replacement::wait();
+            if let Err(error) = slept {
+                return self.after_signal(error);
+            }
             // Another thread may have given the numbers to other files meanwhile; an accept continues with its first
             // listener.
             if self.options.loops {
                 self.watch_again();
             }
+        }
+    }
+
+    /// The answer after a sleep that failed. As in the kernel a signal ends it only where nothing is ready by then, also
+    /// of the files that the numbers name now.
+    #[cold]
+    fn after_signal(&mut self, error: i32) -> Result<usize, i32> {
+        if error != libc::EINTR || !self.options.loops {
+            return Err(error);
+        }
+        self.watch_all();
+        match self.poll_now()? {
+            0 => Err(error),
+            count => Ok(count),
         }
     }
 

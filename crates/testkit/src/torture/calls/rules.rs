@@ -117,6 +117,8 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, RECEIVING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
+    // The bytes before a bad address have been sent to who waits for them.
+    rule("2.5", Rest, RECEIVING, ["", "send(*readonly|send(*edge|sendto(*readonly|sendto(*edge|write(*readonly|write(*edge", "waited", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
     rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
@@ -225,7 +227,7 @@ const UNSTEADY: &[Rule] = &[
     rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "n|-1 EBADF|waited", "n|-1 EBADF|waited"]),
     // The first part of a large send may wake a waiting reader: TCP promises no more.
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
-    rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited interrupted", "waited interrupted"]),
+    rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted"]),
     rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n", "n"]),
 ];
 
@@ -323,3 +325,6 @@ fn begins(text: &str, wanted: &str) -> bool {
             word => text.starts_with(word),
         })
 }
+            "waited interrupted n" => text
+                .strip_prefix("waited interrupted ")
+                .is_some_and(|rest| begins(rest, "n")),
