@@ -218,7 +218,7 @@ pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<u
     let result = unsafe {
         if flags & libc::MSG_FASTOPEN != 0
             // The call connects, too.
-            && let Err(error) = connection::connect_again(lane.fd, &lane.socket)
+            && let Err(error) = connection::connect_to_send(lane.fd, &lane.socket)
         {
             Err(error)
         } else if vectors.len() > 1 && is_small(vectors) {

@@ -108,6 +108,15 @@ pub unsafe fn write(
     }
 }
 
+/// The family of a socket with this address.
+pub const fn socket_family(of: &Address) -> c_int {
+    if of.family == INET6 {
+        libc::AF_INET6
+    } else {
+        libc::AF_INET
+    }
+}
+
 /// An address as the C structure of its family, and the length of that.
 pub fn to_sockaddr(from: &Address) -> (libc::sockaddr_in6, usize) {
     // SAFETY: all zero is a valid storage.
@@ -209,10 +218,8 @@ fn ask_kernel_for_source(to: &Address) -> Option<Address> {
 
 /// Asks the kernel about the route to `to`, with a socket that sends nothing.
 pub fn with_route_to<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R> {
-    let six = to.family == INET6;
-    let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-    let fd = limits::for_library(|| sys::socket(family, kind, 0)).ok()?;
+    let fd = limits::for_library(|| sys::socket(socket_family(to), kind, 0)).ok()?;
     // SAFETY: all zero is a valid storage.
     let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
     let mut length = socklen_t::try_from(size_of::<libc::sockaddr_in6>()).unwrap_or(0);

@@ -61,6 +61,9 @@ hook! {
     }
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        if let Some(socket) = deferred::at(fd) {
+            return done(connection::refuse_bind(&socket, address, length));
+        }
         if let Some(lane) = lane(fd) {
             return done(connection::bind(&lane, address, length));
         }
@@ -133,6 +136,11 @@ hook! {
                     result
                 }
             };
+        }
+        if socket.has(status::DISSOLVED)
+            && target.is_none_or(|to| to.family != socket.entry.local.load().family)
+        {
+            return done(connection::refuse_address(&socket, address, length));
         }
         match connection::connect(fd, &socket, target) {
             Connected::Virtual(result) => done(result),

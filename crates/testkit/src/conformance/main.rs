@@ -54,6 +54,7 @@ mod corner_15_addresses;
 mod corner_15_limits;
 mod corner_15_vfork;
 mod corner_16_confined;
+mod corner_17_dissolved;
 mod corner_17_held;
 mod corner_17_waits;
 mod deferred;

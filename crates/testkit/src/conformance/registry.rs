@@ -44,6 +44,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_16_confined::CASES,
     crate::corner_17_waits::CASES,
     crate::corner_17_held::CASES,
+    crate::corner_17_dissolved::CASES,
     crate::corner_15_vfork::CASES,
     crate::deferred::CASES,
     crate::deferred_shared::CASES,

@@ -24,6 +24,8 @@ const SLEEPER_TIMEOUT: u64 = 100_000 * clock::MICROSECOND;
 /// Why no socket could be made in its place.
 pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     let lane = Lane::of(*socket, fd).ok_or(libc::EBADF)?;
+    // A peer that has ended, too, is not reset.
+    lane.check_peer_now();
     let reset = if lane.is_over() { 0 } else { side_flags::RESET };
     if reset != 0 {
         lane.publish_reset_error();
@@ -155,7 +157,8 @@ fn end_connection(lane: &Lane, reset: u32, unreported: bool) {
     // The error is stored before the bits that make others look for it.
     socket.entry.error.store(error, Ordering::Relaxed);
     socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
-    socket.unmark(status::PENDING);
+    // The ends of its directions go with it.
+    socket.unmark(status::PENDING | status::SHUT_READ | status::SHUT_WRITE);
     lane.own().flags.fetch_or(reset, Ordering::AcqRel);
     lane.announce_flags();
     lane.wake_sleepers();

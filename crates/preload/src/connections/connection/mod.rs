@@ -42,8 +42,8 @@ pub use close::{close, forget_closed};
 pub use connect::{Connected, connect};
 pub use dissolve::dissolve;
 pub use found::{is_connected_yet, lane};
-pub use pending::{carry_on_or_fail, connect_again};
-pub use rebinding::bind;
+pub use pending::{carry_on_or_fail, connect_to_send, refuse_address};
+pub use rebinding::{bind, refuse_bind};
 pub use shutdown::shutdown;
 pub use tuples::is_in_use;
 

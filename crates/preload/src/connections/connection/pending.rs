@@ -3,10 +3,13 @@
 
 use core::sync::atomic::Ordering;
 
+use libc::{sockaddr, socklen_t};
 use netchannel_abi::link::{side_flags, waiter as bits};
 
 use super::dissolve::after_failure;
 use super::refused_connects;
+use crate::descriptors::{limits, names};
+use crate::ground::sys;
 use crate::sockets::lane::{Lane, Progress};
 use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
@@ -108,6 +111,38 @@ pub fn connect_again(fd: i32, socket: &Socket) -> Result<(), i32> {
             if first { Ok(()) } else { Err(libc::EISCONN) }
         }
     }
+}
+
+/// `connect` of a send with `MSG_FASTOPEN`, which has no address.
+///
+/// # Errors
+/// As of the send.
+pub fn connect_to_send(fd: i32, socket: &Socket) -> Result<(), i32> {
+    if socket.has(status::DISSOLVED) {
+        return Err(libc::EINVAL);
+    }
+    connect_again(fd, socket)
+}
+
+/// `connect` of a socket whose connection was dissolved, with an address of another family, or one that is too short.
+///
+/// # Errors
+/// What the kernel says of the address.
+///
+/// # Safety
+/// The program gave `address` to be read, with `length` bytes.
+pub unsafe fn refuse_address(
+    socket: &Socket,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> Result<(), i32> {
+    let family = names::socket_family(&socket.entry.local.load());
+    let scratch = limits::stream_socket(family)?;
+    let words = [sys::int(scratch), address.addr(), length as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    let refused = unsafe { sys::raw(libc::SYS_connect, words).map(drop) };
+    sys::close(scratch);
+    refused
 }
 
 /// `shutdown` of a socket whose connect is under way abandons the connect.

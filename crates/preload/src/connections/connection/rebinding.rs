@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, sockaddr, socklen_t};
-use netchannel_abi::address::{Address, INET6};
+use netchannel_abi::address::Address;
 use netchannel_abi::link::Role;
 
 use super::ephemeral_port;
@@ -11,6 +11,7 @@ use crate::descriptors::{attach, limits, names, ports};
 use crate::ground::sys;
 use crate::sockets::lane::Lane;
 use crate::sockets::options;
+use crate::sockets::socket::Socket;
 
 /// Asks the kernel, with a socket that is bound, too. A socket whose connection is over and whose port the kernel
 /// chose, also by a `bind` to port 0, has lost that port, and can be bound once more; it can not be used for anything
@@ -25,30 +26,22 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
     lane.check_peer_now();
     let (entry, local) = (lane.socket.entry, lane.socket.local);
     let own = entry.local.load();
-    let (family, anywhere) = if own.family == INET6 {
-        (libc::AF_INET6, Address::v6([0; 16], 0, 0))
-    } else {
-        (libc::AF_INET, Address::v4([0; 4], 0))
-    };
-    let made = limits::stream_socket(family)?;
     let is_free = lane.is_over() && !options::keeps_port(&lane.socket);
+    if !is_free {
+        // SAFETY: the caller's promise.
+        return unsafe { refuse_bind(&lane.socket, address, length) };
+    }
+    let made = limits::stream_socket(names::socket_family(&own))?;
     let former = local.reserve.load(Ordering::Relaxed);
     let port = ephemeral_port(&lane.socket, former);
-    if is_free && former > 0 {
+    if former > 0 {
         local.reserve.store(0, Ordering::Relaxed);
         attach::close_internal(former - 1);
     }
     options::replay(&lane.socket, made);
-    let (name, size) = names::to_sockaddr(&anywhere);
-    // SAFETY: the kernel reads the caller's address, and a local one.
-    let bound = unsafe {
-        if !is_free {
-            let size = socklen_t::try_from(size).unwrap_or(0);
-            let _ = bind_raw(made, (&raw const name).cast(), size);
-        }
-        bind_raw(made, address, length)
-    };
-    if let (Ok(()), true, Some(name)) = (bound, is_free, names::kernel_address(made, false)) {
+    // SAFETY: the caller's promise.
+    let bound = unsafe { bind_raw(made, address, length) };
+    if let (Ok(()), Some(name)) = (bound, names::kernel_address(made, false)) {
         options::note_bound(&lane.socket, made);
         let kept = attach::make_internal(made);
         if lane.link.role == Role::Client && !lane.socket.is_foreign() {
@@ -61,11 +54,41 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         return Ok(());
     }
     sys::close(made);
-    if is_free && bound == Err(libc::EADDRINUSE) {
+    if bound == Err(libc::EADDRINUSE) {
         // It took the former port first, and lost it again.
         entry.local.store(&own.unnamed());
     }
-    // It already has an address, also where an option allows a second bind to the requested one.
+    bound.and(Err(libc::EINVAL))
+}
+
+/// `bind` of a socket that has an address, which fails, also where an option allows a second bind to that one.
+///
+/// # Errors
+/// As `bind`.
+///
+/// # Safety
+/// As [`bind`].
+pub unsafe fn refuse_bind(
+    socket: &Socket,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> Result<(), c_int> {
+    let family = names::socket_family(&socket.entry.local.load());
+    let anywhere = if family == libc::AF_INET6 {
+        Address::v6([0; 16], 0, 0)
+    } else {
+        Address::v4([0; 4], 0)
+    };
+    let made = limits::stream_socket(family)?;
+    options::replay(socket, made);
+    let (name, size) = names::to_sockaddr(&anywhere);
+    let size = socklen_t::try_from(size).unwrap_or(0);
+    // SAFETY: the kernel reads the caller's address, and a local one.
+    let bound = unsafe {
+        let _ = bind_raw(made, (&raw const name).cast(), size);
+        bind_raw(made, address, length)
+    };
+    sys::close(made);
     bound.and(Err(libc::EINVAL))
 }
 

@@ -125,6 +125,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["IP_MTU", "SO_DONTROUTE|IP_TOS|SO_MARK", "-1 ENOTCONN", "0"]),
     rule("8.8", Once, &["getsockopt"], ["TCP_WINDOW_CLAMP", "", "0", "0"]),
+    rule("8.8", Once, &["getsockopt"], ["IP_MULTICAST_TTL", "accept&unspec", "0", "0"]),
     rule("8.9", Once, &["getsockopt"], ["SO_SNDBUF", "", "0", "0"]),
     rule("8.9", Once, &["getsockopt"], ["SO_RCVBUF", "", "0", "0"]),
     rule("8.9", Rest, BUFFERED, ["", "setsockopt*SO_RCVBUF|setsockopt*SO_SNDBUF", "", ""]),
@@ -176,7 +177,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     // TCP begins at another sequence number, which counts as sent.
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
-    rule("8.27", Rest, &["connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|waited", ""]),
+    rule("8.27", Rest, &["connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // In the kernel the packets carry the timestamps, some moments after the first socket of the whole system has asked
     // for them.

@@ -1,0 +1,117 @@
+//! Corner 17, what is left of a connection that one of several processes has dissolved.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::case::cases;
+use crate::corner_12_dissolve::connect_unspecified;
+
+cases! {
+    families: [
+        corner_17_dissolved_after_its_end,
+        corner_17_dissolved_tells_of_a_reset_before_all,
+        corner_17_dissolved_connects_with_no_name,
+        corner_17_dissolved_connects_to_another_family,
+    ];
+}
+
+const QUIET: libc::c_int = libc::MSG_NOSIGNAL;
+
+/// Runs `look` in both processes, one after the other, after one of them has dissolved the connection.
+fn dissolved(family: Family, before: impl Fn(Descriptor), look: impl Fn(Descriptor)) {
+    for by_child in [false, true] {
+        let (client, _server) = pair(family);
+        before(client);
+        let (go, done) = (Baton::new(), Baton::new());
+        let child = fork_child(|| {
+            if by_child {
+                assert_eq!(connect_unspecified(client), Ok(()));
+            }
+            go.take();
+            look(client);
+            done.pass();
+        });
+        if !by_child {
+            assert_eq!(connect_unspecified(client), Ok(()));
+        }
+        go.pass();
+        done.take();
+        child.join();
+        look_again(client);
+    }
+}
+
+fn look_again(client: Descriptor) {
+    assert_eq!(socket_error(client), Errno(0));
+    let sent = sys::send(client, b"x", QUIET);
+    assert_eq!(sent, Err(Errno(libc::EPIPE)));
+}
+
+/// An end of sending goes with the connection: what a send says is the reset.
+fn corner_17_dissolved_after_its_end(family: Family) {
+    let ends = |client| sys::shutdown(client, libc::SHUT_WR).unwrap();
+    dissolved(family, ends, |client| {
+        let sent = sys::send(client, b"x", QUIET);
+        assert_eq!(sent, Err(Errno(libc::ECONNRESET)));
+        let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
+        assert_eq!(received, Err(Errno(libc::ENOTCONN)));
+    });
+    let ends = |client| sys::shutdown(client, libc::SHUT_RD).unwrap();
+    dissolved(family, ends, |client| {
+        let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
+        assert_eq!(received, Err(Errno(libc::ECONNRESET)));
+        let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
+        assert_eq!(received, Err(Errno(libc::ENOTCONN)));
+    });
+}
+
+fn corner_17_dissolved_tells_of_a_reset_before_all(family: Family) {
+    dissolved(
+        family,
+        |_| (),
+        |client| {
+            let sent = sys::send(client, b"", QUIET);
+            assert_eq!(sent, Err(Errno(libc::ECONNRESET)));
+            let sent = sys::send(client, b"", QUIET);
+            assert_eq!(sent, Err(Errno(libc::EPIPE)));
+        },
+    );
+}
+
+/// `MSG_FASTOPEN` connects, and no address was given.
+fn corner_17_dissolved_connects_with_no_name(family: Family) {
+    dissolved(
+        family,
+        |_| (),
+        |client| {
+            let sent = sys::send(client, b"x", libc::MSG_FASTOPEN | QUIET);
+            assert_eq!(sent, Err(Errno(libc::EINVAL)));
+            assert_eq!(socket_error(client), Errno(libc::ECONNRESET));
+            let sent = sys::send(client, b"x", libc::MSG_FASTOPEN | QUIET);
+            assert_eq!(sent, Err(Errno(libc::EINVAL)));
+        },
+    );
+}
+
+fn of_family(family: libc::c_int, length: libc::socklen_t) -> sys::RawAddress {
+    let mut address = sys::RawAddress::empty();
+    address.storage.ss_family = family.try_into().unwrap();
+    address.length = length;
+    address
+}
+
+fn corner_17_dissolved_connects_to_another_family(family: Family) {
+    dissolved(
+        family,
+        |_| (),
+        |client| {
+            let local = of_family(libc::AF_UNIX, 30);
+            let wrong = sys::connect_raw(client, &local);
+            assert_eq!(wrong, Err(Errno(libc::EAFNOSUPPORT)));
+            let short = of_family(family.domain(), 8);
+            let wrong = sys::connect_raw(client, &short);
+            assert_eq!(wrong, Err(Errno(libc::EINVAL)));
+            assert_eq!(socket_error(client), Errno(libc::ECONNRESET));
+        },
+    );
+}
