@@ -78,8 +78,8 @@ hook! {
             && names::check(address, length).is_ok()
             && let Some(wanted) = names::read(address, length).filter(|wanted| wanted.port != 0)
             && connection::is_in_use(&wanted, &socket, options::is_only_v6(fd))
-            // A socket that listens without a bind already has a port.
-            && names::kernel_address(fd, false).is_none_or(|own| own.port == 0)
+            // One that listens or is connected without a bind has a port; who did so before shows it still.
+            && connection::is_closed(fd)
             // The kernel refuses an address of another family as such.
             && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(c_int::from(wanted.family))
         {

@@ -56,6 +56,8 @@ mod corner_15_vfork;
 mod corner_16_confined;
 mod corner_17_dissolved;
 mod corner_17_held;
+mod corner_17_names;
+mod corner_17_sets;
 mod corner_17_waits;
 mod deferred;
 mod deferred_shared;

@@ -43,6 +43,8 @@ const FILES: &[&[Case]] = &[
     crate::corner_15_limits::CASES,
     crate::corner_16_confined::CASES,
     crate::corner_17_waits::CASES,
+    crate::corner_17_sets::CASES,
+    crate::corner_17_names::CASES,
     crate::corner_17_held::CASES,
     crate::corner_17_dissolved::CASES,
     crate::corner_15_vfork::CASES,

@@ -13,7 +13,7 @@ use super::{describe, flags, publish, set_blocking, turn_into};
 use crate::descriptors::attach::header;
 use crate::descriptors::reserved_number::{self, ReservedNumber};
 use crate::descriptors::table::{self, Kind};
-use crate::descriptors::{attach, former_ports, limits, names};
+use crate::descriptors::{attach, former_ports, gateway, limits, names};
 use crate::ground::lock::Lock;
 use crate::ground::sys;
 use crate::sockets::link::LinkEnd;
@@ -179,9 +179,30 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
 
 /// After a successful `listen` of the kernel: opens the listener to virtual connections, too.
 pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
-    if !limits::are_scarce() {
-        open_to_programs(fd, socket, backlog);
+    if limits::are_scarce() || socket.is_some_and(|socket| was_shut(&socket)) {
+        return;
     }
+    // A socket that the kernel connected before has been added to sets as the kernel's.
+    let former = socket.filter(|socket| socket.has(status::KERNEL_CONNECTED));
+    let watched = match former {
+        None => Vec::new(),
+        Some(socket) => {
+            let Some(watched) = epoll::watching(fd) else {
+                return;
+            };
+            socket.unmark(status::KERNEL_CONNECTED);
+            watched
+        }
+    };
+    open_to_programs(fd, socket, backlog);
+    if let Some(now) = socket::of(fd).filter(|_| !watched.is_empty()) {
+        epoll::take_over(fd, &now, &watched);
+    }
+}
+
+/// Whether it was shut before: then so is what it accepts, and only the kernel knows that.
+fn was_shut(socket: &Socket) -> bool {
+    socket.entry.reason.load(Ordering::Relaxed) == Reason::Unsupported as u32 && !gateway::is_used()
 }
 
 /// Held by the thread that opens a listener to virtual connections.

@@ -45,7 +45,7 @@ pub use found::{is_connected_yet, lane};
 pub use pending::{carry_on_or_fail, connect_to_send, refuse_address};
 pub use rebinding::{bind, refuse_bind};
 pub use shutdown::shutdown;
-pub use tuples::is_in_use;
+pub use tuples::{is_closed, is_in_use};
 
 /// The template: fresh sockets are its duplicates. It is a local socket, which the kernel neither connects to an
 /// internet address nor binds to one. So a call that reaches it by mistake fails, instead of acting on every fresh
@@ -298,7 +298,8 @@ pub fn before_shutdown(fd: i32) -> Result<(), i32> {
     match before_kernel_use(fd)? {
         Some(socket)
             if socket.word.kind() == Kind::Kernel
-                && !socket.has(status::KERNEL_CONNECTED | status::HANDED_OVER) =>
+                && !socket.has(status::HANDED_OVER)
+                && (!socket.has(status::KERNEL_CONNECTED) || is_closed(fd)) =>
         {
             socket.falls_back(Reason::Unsupported);
         }

@@ -8,6 +8,7 @@ use netchannel_abi::link::Role;
 
 use crate::descriptors::names;
 use crate::descriptors::table::{self, Kind};
+use crate::ground::sys;
 use crate::sockets::lane::Lane;
 use crate::sockets::options;
 use crate::sockets::socket::{self, Socket};
@@ -25,6 +26,14 @@ fn any(wanted: impl Fn(&Socket, Role) -> bool) -> bool {
         }
     });
     found
+}
+
+/// Whether a kernel socket neither listens nor is connected.
+pub fn is_closed(fd: i32) -> bool {
+    const CLOSED: u8 = 7;
+    // The first byte is the state.
+    sys::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO)
+        .is_ok_and(|info| info.to_ne_bytes()[0] == CLOSED)
 }
 
 /// Whether there is a connection to `peer` from the address that `fd` is bound to.

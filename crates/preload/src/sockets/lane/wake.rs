@@ -148,6 +148,13 @@ impl Lane {
         self.is_writable()
     }
 
+    /// Lets the event loops of this process tell of room once more where there is some.
+    #[cold]
+    pub fn note_room(&self) {
+        self.socket.local.full.fetch_add(1, Ordering::Relaxed);
+        self.notify_sets(None);
+    }
+
     /// Whether an event loop has the socket that its cell does not cover: one of a process that does not keep the link,
     /// or a second one. Such a loop is reached by tokens only, while it sleeps or does not look at the socket by
     /// itself.

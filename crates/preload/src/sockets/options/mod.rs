@@ -241,7 +241,19 @@ pub unsafe fn set(
     if carried::is_carried(level, name) {
         carried::publish(socket, fd);
     }
+    if may_make_room(level, name)
+        && socket.word.kind() == Kind::Virtual
+        && let Some(lane) = Lane::of(*socket, fd)
+    {
+        lane.note_room();
+    }
     Ok(())
+}
+
+/// Whether TCP tells writers after an option that they may go on.
+fn may_make_room(level: c_int, name: c_int) -> bool {
+    (level, name) == (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
+        || level == libc::SOL_SOCKET && matches!(name, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE)
 }
 
 /// Reads an option of the program, of at most 16 bytes.

@@ -160,11 +160,13 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n", "n"]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE", "0", "-1 ENOTCONN"]),
-    // A port of a connection that is closed, or in TIME_WAIT.
-    rule("8.11", Once, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
-    rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
     // They are there before a reset with which TCP would lose them.
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
+    // A port of a connection that is closed, or in TIME_WAIT.
+    rule("8.11", Once, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
+    // A port of a listener that is gone, whose connections another process has.
+    rule("8.11", Rest, &["bind"], ["", "accept&unspec&fork|accept&shutdown&fork", "-1 EADDRINUSE", "0"]),
+    rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
     rule("8.13", Once, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
     rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(", "n", "n|0"]),
@@ -173,6 +175,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
+    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     // TCP begins at another sequence number, which counts as sent.
@@ -323,9 +326,9 @@ fn begins(text: &str, wanted: &str) -> bool {
         || wanted.split('|').any(|word| match word {
             "n" => text.starts_with(|sign: char| sign.is_ascii_digit() && sign != '0'),
             "waited n" => text.starts_with("waited ") && !text.starts_with("waited i"),
-            word => text.starts_with(word),
-        })
-}
             "waited interrupted n" => text
                 .strip_prefix("waited interrupted ")
                 .is_some_and(|rest| begins(rest, "n")),
+            word => text.starts_with(word),
+        })
+}

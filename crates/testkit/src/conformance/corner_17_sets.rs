@@ -1,0 +1,78 @@
+//! Corner 17, sets that had a socket before it changed its nature, and edges that only an option makes.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Errno, IN};
+
+use crate::case::cases;
+
+cases! {
+    families: [
+        corner_17_sets_hear_of_who_listens_after_a_refusal,
+        corner_17_sets_get_an_edge_of_room_by_an_option,
+    ];
+}
+
+/// A member whose connect was refused becomes a listener.
+fn corner_17_sets_hear_of_who_listens_after_a_refusal(family: Family) {
+    for (before, nonblocking) in [(false, false), (true, false), (false, true)] {
+        let nowhere = unused_address(family);
+        let socket = if nonblocking {
+            tcp_nonblocking(family)
+        } else {
+            tcp(family)
+        };
+        let set = sys::epoll_create().unwrap();
+        let add = || sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, IN, 7).unwrap();
+        if before {
+            add();
+        }
+        let refused = sys::connect(socket, nowhere);
+        if nonblocking {
+            assert_eq!(refused, Err(Errno(libc::EINPROGRESS)));
+            add();
+            await_events(socket, libc::POLLERR);
+            assert_eq!(
+                sys::connect(socket, nowhere),
+                Err(Errno(libc::ECONNREFUSED))
+            );
+        } else {
+            assert_eq!(refused, Err(Errno(libc::ECONNREFUSED)));
+            if !before {
+                add();
+            }
+        }
+        sys::listen(socket, 5).unwrap();
+        let port = sys::getsockname(socket).unwrap().port();
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+        let client = connect_to(family.loopback(port));
+        let heard = sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS).unwrap();
+        assert_eq!(
+            heard,
+            [sys::Event {
+                data: 7,
+                events: IN
+            }]
+        );
+        let server = sys::accept(socket).unwrap();
+        expect_alive(client, server);
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    }
+}
+
+/// What may let a writer go on is told once more where the socket is writable.
+fn corner_17_sets_get_an_edge_of_room_by_an_option(family: Family) {
+    let (client, _server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let out = (libc::EPOLLOUT | libc::EPOLLET).cast_unsigned();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, out, 7).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 1);
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    for (level, name) in [
+        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF),
+    ] {
+        set_int(client, level, name, 100_000);
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 1, "{name}");
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    }
+}
