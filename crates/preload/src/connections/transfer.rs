@@ -125,6 +125,9 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                     };
                     match wait::sleep_on(lane, bits::DATA, ready) {
+                        // Another process has dissolved it meanwhile. The error that this left is for others.
+                        Ok(()) if lane.socket.has(status::DISSOLVED) && total > 0 => break 'vectors,
+                        Ok(()) if lane.socket.has(status::DISSOLVED) => return Err(libc::EPIPE),
                         Ok(()) => {
                             while already_received == 0 && is_woken_below_low_water(lane) {
                                 if wait::sleep_on(lane, bits::DATA, ready).is_err() {

@@ -12,6 +12,8 @@ cases! {
         corner_17_dissolved_tells_of_a_reset_before_all,
         corner_17_dissolved_connects_with_no_name,
         corner_17_dissolved_connects_to_another_family,
+        corner_17_dissolved_leaves_its_error_beside_a_reader,
+        corner_17_dissolved_has_no_peer,
     ];
 }
 
@@ -111,6 +113,48 @@ fn corner_17_dissolved_connects_to_another_family(family: Family) {
             let short = of_family(family.domain(), 8);
             let wrong = sys::connect_raw(client, &short);
             assert_eq!(wrong, Err(Errno(libc::EINVAL)));
+            assert_eq!(socket_error(client), Errno(libc::ECONNRESET));
+        },
+    );
+}
+
+/// A reader that sleeps meanwhile is told that the connection is over, and the reset is left for the next call.
+fn corner_17_dissolved_leaves_its_error_beside_a_reader(family: Family) {
+    for received_some in [false, true] {
+        let (client, server) = pair(family);
+        let child = fork_child(|| {
+            let received = sys::recv(client, &mut [0; 8], libc::MSG_WAITALL);
+            let expected = if received_some {
+                Ok(4)
+            } else {
+                Err(Errno(libc::EPIPE))
+            };
+            assert_eq!(received, expected);
+        });
+        await_asleep(child.process);
+        if received_some {
+            send_all(server, b"some");
+            await_asleep(child.process);
+        }
+        assert_eq!(connect_unspecified(client), Ok(()));
+        child.join();
+        let received = sys::recv(client, &mut [0; 8], 0);
+        assert_eq!(received, Err(Errno(libc::ECONNRESET)));
+        let received = sys::recv(client, &mut [0; 8], 0);
+        assert_eq!(received, Err(Errno(libc::ENOTCONN)));
+    }
+}
+
+fn corner_17_dissolved_has_no_peer(family: Family) {
+    const SO_PEERNAME: libc::c_int = 28;
+    dissolved(
+        family,
+        |_| (),
+        |client| {
+            let name = sys::option_bytes(client, libc::SOL_SOCKET, SO_PEERNAME, 256);
+            assert_eq!(name, Err(Errno(libc::ENOTCONN)));
+            let peer = sys::getpeername(client);
+            assert_eq!(peer, Err(Errno(libc::ENOTCONN)));
             assert_eq!(socket_error(client), Errno(libc::ECONNRESET));
         },
     );

@@ -10,8 +10,8 @@ use super::replacing::{become_kernel, make_kernel};
 use crate::descriptors::{limits, names};
 use crate::ground::{clock, sys};
 use crate::sockets::lane::Lane;
+use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
-use crate::sockets::{lane, options};
 use crate::waiting::epoll;
 
 /// How long to wait for threads that sleep in calls on the connection, after they were woken.
@@ -37,7 +37,7 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Ok(());
     }
     if has_sleepers(socket) {
-        end_connection(&lane, reset, true);
+        end_connection(&lane, reset, reset != 0);
     }
     let until = clock::now().wrapping_add(SLEEPER_TIMEOUT);
     while has_sleepers(socket) && clock::now() < until {
@@ -133,8 +133,9 @@ fn has_sleepers(socket: &Socket) -> bool {
         || entry.transmit.sleepers.load(Ordering::Acquire) > 0
 }
 
-/// Forgets an address that neither the program nor its listener has named, except for the port.
+/// Forgets the peer's address, and an own one that neither the program nor its listener has named, except for the port.
 fn forget_address(socket: &Socket) {
+    socket.entry.peer.store(&Address::default());
     let bound = socket.local.reserve.load(Ordering::Relaxed);
     let named = socket.has(status::ADDRESS_NAMED)
         || bound > 0
@@ -148,12 +149,8 @@ fn forget_address(socket: &Socket) {
 /// Ends the connection for the peer and for calls that wait on it.
 fn end_connection(lane: &Lane, reset: u32, unreported: bool) {
     let socket = lane.socket;
-    let readers = socket.entry.receive.sleepers.load(Ordering::Acquire) % lane::WRITER;
-    let error = match (readers, unreported) {
-        (1.., _) => libc::EPIPE,
-        (0, true) => libc::ECONNRESET,
-        (0, false) => 0,
-    };
+    // Not for readers that sleep: they are told of the end of the connection only.
+    let error = if unreported { libc::ECONNRESET } else { 0 };
     // The error is stored before the bits that make others look for it.
     socket.entry.error.store(error, Ordering::Relaxed);
     socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
