@@ -131,7 +131,11 @@ unsafe fn copy_entries(entries: &mut Entries, set: *const pollfd, length: nfds_t
         }
         let list = entries.make(length);
         user::copy_bytes(list.as_mut_ptr().cast(), set.cast(), size_of_val(list)).ok()?;
-        let concerned = list.iter().any(|entry| polling::concerns_library(entry.fd));
+        let concerned = list
+            .iter()
+            .filter(|entry| concerns_library(entry.fd))
+            .count()
+            > 0;
         if list
             .iter()
             .any(|entry| entry.events & libc::POLLWRBAND != 0)
@@ -140,6 +144,18 @@ unsafe fn copy_entries(entries: &mut Entries, set: *const pollfd, length: nfds_t
         }
         concerned.then_some(())
     }
+}
+
+/// Whether the library has to look at a descriptor. A socket on which a relative listens is a listener here, too, from
+/// now on: the kernel knows nothing of its virtual connections.
+#[inline]
+pub(super) fn concerns_library(fd: c_int) -> bool {
+    polling::concerns_library(fd)
+        || table::get(fd).kind() == Kind::Kernel
+            && socket::of(fd).is_some_and(|socket| {
+                socket.has(status::SHARED) && !socket.has(status::KERNEL_CONNECTED)
+            })
+            && connection::recognise_listener_of_relative(fd)
 }
 
 /// The file of a fresh or deferred socket shows `POLLWRBAND`, which TCP never does.
@@ -158,8 +174,7 @@ fn materialise_all(list: &[pollfd]) {
 unsafe fn concerns_many(set: *const pollfd, length: usize) -> bool {
     // SAFETY: the program's entries.
     let number = |index| unsafe { user::read(&raw const (*set.wrapping_add(index)).fd) };
-    length <= MOST_ENTRIES
-        && (0..length).any(|index| number(index).is_ok_and(polling::concerns_library))
+    length <= MOST_ENTRIES && (0..length).any(|index| number(index).is_ok_and(concerns_library))
 }
 
 /// `poll`. `None` where no entry concerns the library: then the kernel does it, and finds errors.
@@ -315,6 +330,9 @@ hook! {
         };
         match table::get(fd).kind() {
             Kind::Foreign => connection::recognise_listener(fd),
+            Kind::Kernel => {
+                connection::recognise_listener_of_relative(fd);
+            }
             Kind::Fresh => {
                 if let Err(error) = connection::before_kernel_use(fd) {
                     return real::fail(error);

@@ -2,10 +2,10 @@
 
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
 
-use super::readiness::{Timeout, count};
+use super::readiness::{Timeout, concerns_library, count};
 use crate::descriptors::{limits, user};
 use crate::ground::{real, sys};
-use crate::waiting::poll::{self as polling, ASKED, COUNTS, Entries, EventFilter};
+use crate::waiting::poll::{ASKED, COUNTS, Entries, EventFilter};
 
 const SET_BITS: usize = 64;
 
@@ -44,7 +44,7 @@ unsafe fn to_entries(
                 break;
             }
             let fd = c_int::try_from(number).ok()?;
-            concerned |= polling::concerns_library(fd);
+            concerned |= concerns_library(fd);
             let asked = words.iter().zip(ASKED);
             let events = asked.map(|(word, asked)| if word >> bit & 1 == 1 { asked } else { 0 });
             found.push(pollfd {

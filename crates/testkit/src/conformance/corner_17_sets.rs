@@ -9,6 +9,7 @@ cases! {
     families: [
         corner_17_sets_hear_of_who_listens_after_a_refusal,
         corner_17_sets_get_an_edge_of_room_by_an_option,
+        corner_17_sets_hear_of_a_listener_of_a_relative,
     ];
 }
 
@@ -74,5 +75,43 @@ fn corner_17_sets_get_an_edge_of_room_by_an_option(family: Family) {
         set_int(client, level, name, 100_000);
         assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 1, "{name}");
         assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    }
+}
+
+/// A child listens on a socket that both processes have, and the parent hears of connections.
+fn corner_17_sets_hear_of_a_listener_of_a_relative(family: Family) {
+    for bound in [false, true] {
+        for way in 0..3 {
+            let socket = tcp(family);
+            if bound {
+                sys::bind(socket, family.loopback(0)).unwrap();
+            }
+            let (listens, ends) = (Baton::new(), Baton::new());
+            let child = fork_child(|| {
+                sys::listen(socket, 5).unwrap();
+                listens.pass();
+                ends.take();
+            });
+            listens.take();
+            let port = sys::getsockname(socket).unwrap().port();
+            let set = sys::epoll_create().unwrap();
+            if way == 2 {
+                sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, IN, 7).unwrap();
+            }
+            let client = connect_to(family.loopback(port));
+            match way {
+                0 => assert_eq!(poll_one(socket, libc::POLLIN, 5000), libc::POLLIN),
+                1 => {
+                    let mut read = sys::Set::of(&[socket]);
+                    let count = sys::select(socket, Some(&mut read), None, None, 5000);
+                    assert_eq!(count, Ok(1));
+                }
+                _ => assert_eq!(sys::epoll_wait(set, 4, 5000).unwrap().len(), 1),
+            }
+            let server = sys::accept(socket).unwrap();
+            expect_alive(client, server);
+            ends.pass();
+            child.join();
+        }
     }
 }

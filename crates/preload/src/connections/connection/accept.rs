@@ -303,14 +303,21 @@ pub fn announce_late(fd: i32) {
     }
 }
 
-/// A socket that was shared by a fork listens since a relative called `listen`, and blocks for the relative, while the
-/// kernel's file never does. True when it is a listener of this process, too, from now on.
+/// A socket that was shared by a fork listens since a relative called `listen`. True when it is a listener of this
+/// process, too, from now on.
 #[cold]
 pub fn recognise_listener_of_relative(fd: i32) -> bool {
-    let blocks = flags::is_marked_blocking(fd);
-    let known = socket::of(fd).filter(|found| found.word.kind() == Kind::Kernel);
-    match known {
-        Some(found) if blocks && is_listening(fd) && !limits::are_scarce() => {
+    let is_unconnected =
+        |found: &Socket| found.word.kind() == Kind::Kernel && !found.has(status::KERNEL_CONNECTED);
+    match socket::of(fd).filter(is_unconnected) {
+        Some(found)
+            if is_listening(fd)
+                && !was_shut(&found)
+                && !limits::are_scarce()
+                // Nothing tells one that never blocks from a listener of this process that no daemon knows.
+                && (flags::is_marked_blocking(fd)
+                    || found.has(status::SHARED) && daemon_renewal::may_try()) =>
+        {
             open_to_programs(fd, Some(found), LARGEST_BACKLOG);
             socket::of(fd).is_some_and(|found| found.word.kind() == Kind::Listener)
         }
