@@ -11,6 +11,7 @@ cases! {
         corner_17_names_a_bind_announces_nobody,
         corner_17_names_of_a_listener_that_was_shut,
         corner_17_names_shut_before_listen,
+        corner_17_names_connected_to_who_is_gone,
     ];
 }
 
@@ -75,4 +76,17 @@ fn corner_17_names_shut_before_listen(family: Family) {
         let sent = sys::send(server, b"x", libc::MSG_NOSIGNAL);
         assert_eq!(sent, Err(Errno(libc::EPIPE)));
     }
+}
+
+/// A client whose listener was closed before it heard of it is connected, and was.
+fn corner_17_names_connected_to_who_is_gone(family: Family) {
+    let (listening, address) = nonblocking_deferring(family, LONG);
+    let client = connect_to(address);
+    sys::close(listening).unwrap();
+    assert_eq!(sys::send(client, b"word", libc::MSG_NOSIGNAL), Ok(4));
+    eventually("the reset is told", || {
+        sys::send(client, b"word", libc::MSG_NOSIGNAL) == Err(Errno(libc::ECONNRESET))
+    });
+    let again = sys::connect(client, address);
+    assert_eq!(again, Err(Errno(libc::EISCONN)));
 }

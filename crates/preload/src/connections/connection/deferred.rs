@@ -234,7 +234,14 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
 fn connect_from(made: i32, local: &Address, peer: &Address) {
     // Where the kernel has given the port to another socket, it is another one.
     let _ = bind(made, local);
-    let mut connected = names::connect(made, peer);
+    if !connect_at_once(made, peer) {
+        connect_to_closed_listener(made, peer);
+    }
+}
+
+/// Connects, and lets the kernel note that it is connected, as it does for a call that waits.
+fn connect_at_once(made: i32, to: &Address) -> bool {
+    let mut connected = names::connect(made, to);
     if connected == Err(libc::EINPROGRESS) {
         let mut set = [libc::pollfd {
             fd: made,
@@ -242,11 +249,9 @@ fn connect_from(made: i32, local: &Address, peer: &Address) {
             revents: 0,
         }];
         let _ = sys::poll(&mut set, ON_THIS_HOST, core::ptr::null());
-        connected = names::connect(made, peer);
+        connected = names::connect(made, to);
     }
-    if !matches!(connected, Ok(()) | Err(libc::EISCONN | libc::EALREADY)) {
-        connect_to_closed_listener(made, peer);
-    }
+    matches!(connected, Ok(()) | Err(libc::EISCONN | libc::EALREADY))
 }
 
 fn bind(fd: i32, to: &Address) -> Result<usize, i32> {
@@ -275,7 +280,7 @@ fn connect_to_closed_listener(made: i32, peer: &Address) {
     } else {
         Address::loopback(six, named)
     };
-    let _ = names::connect(made, &to);
+    connect_at_once(made, &to);
     sys::close(listener);
 }
 

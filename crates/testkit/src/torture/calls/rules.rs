@@ -169,8 +169,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
     rule("8.13", Once, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
-    rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(", "n", "n|0"]),
-    rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(", "n", "n|0"]),
+    rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
+    rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0|-1 ECONNRESET", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
@@ -190,6 +190,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     // The library's own descriptors occupy numbers within a limit that was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
+    rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
@@ -224,6 +225,7 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),
     rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "n", ""]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "n", "0|n"]),
+    rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     // Of a file that it sends, TCP keeps the pages and not their content.
     rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile&file(&write(", "n", "n"]),
