@@ -28,7 +28,7 @@ mod waiting;
 
 use connections::{accepting, connection};
 use descriptors::{attach, copying, credentials, former_ports, limits, ports};
-use ground::{complaint, heap, process};
+use ground::{complaint, environment, heap, process};
 use processes::{fork, image, passing, withdrawal};
 use sockets::{
     class, ended_processes, exclusion, foreign, lane, link, listener, options, owner_table, socket,
@@ -110,17 +110,55 @@ fn register() {
     let _ = attach::OBSERVER.set(&Region);
 }
 
-/// Runs when the library is loaded, before the program's own start.
+/// Runs when the library is loaded, before the program's own start. Every program that starts pays for what is done here: what only
+/// programs with sockets need is left to [`register`].
+#[unsafe(link_section = ".text.netchannel_start")]
 extern "C" fn start() {
-    register();
+    // SAFETY: only this thread runs yet, and no value is used after this function.
+    let [
+        class,
+        workers,
+        preloaded,
+        socket,
+        control,
+        inherit,
+        sets,
+        in_transit,
+        names,
+    ] = unsafe {
+        environment::values([
+            b"NETCHANNEL_CLASS",
+            b"NETCHANNEL_COPY_WORKERS",
+            b"LD_PRELOAD",
+            b"NETCHANNEL_SOCKET",
+            b"NETCHANNEL_CONTROL",
+            b"NETCHANNEL_INHERIT",
+            b"NETCHANNEL_SETS",
+            b"NETCHANNEL_BAGGAGE",
+            b"NETCHANNEL_NAMES",
+        ])
+    };
     process::renew();
     limits::refresh();
     complaint::remember();
     wait::initialise();
     fork::initialise();
-    class::read_environment();
-    copying::read_environment();
-    image::adopt_inherited();
+    class::begin(class);
+    if let Some(workers) = workers {
+        copying::begin(workers);
+    }
+    image::remember_library(preloaded, socket);
+    let inherited = image::Inherited {
+        control,
+        inherits: inherit.is_some(),
+        sets,
+        in_transit,
+        names,
+    };
+    if inherited.any() {
+        register();
+        image::adopt_inherited(&inherited);
+    }
 }
 
 #[used]

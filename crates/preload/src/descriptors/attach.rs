@@ -2,10 +2,9 @@
 //! serves.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::{LAYOUT_HASH, VERSION, directory, program};
@@ -14,9 +13,13 @@ use netchannel_trust::{Distrust, Ownership, peer, place};
 
 pub mod arrival;
 mod changes;
+mod daemon_path;
 mod without_daemon;
 pub use changes::{AttachmentObserver, OBSERVER, daemon_is_gone, is_daemon_gone, note_new_daemon};
+pub use daemon_path::{remember_socket_path, remembered_socket_path};
 pub use without_daemon::attach_without_daemon;
+
+use daemon_path::socket_path;
 
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{confinement, credentials, limits};
@@ -44,7 +47,13 @@ impl Attachment {
     }
 }
 
-static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
+/// Alone in its line of the cache: what is written beside it is written often.
+#[repr(align(64))]
+struct Installed(AtomicPtr<Attachment>);
+
+// Programs without sockets ask for it, too, when they end and when they fork.
+#[unsafe(link_section = ".data.netchannel_start")]
+static ATTACHMENT: Installed = Installed(AtomicPtr::new(core::ptr::null_mut()));
 static CONTROL: AtomicI32 = AtomicI32::new(-1);
 /// The control socket of the parent, in a child that has none of its own. Nothing is sent on it. As long as it is open
 /// the daemon takes the parent for alive, and so keeps what the child has inherited.
@@ -59,20 +68,8 @@ static SEQUENCE: AtomicU32 = AtomicU32::new(1);
 /// An answer whose waiter had given up lies in the control socket.
 static UNREAD_ANSWER: AtomicBool = AtomicBool::new(false);
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
-static CONTROL_LOCK: Lock<()> = Lock::new(());
-/// The path of the daemon's socket from the environment at the start: some programs clear their environment.
 #[unsafe(link_section = ".data.netchannel_start")]
-static SOCKET_PATH: OnceLock<CString> = OnceLock::new();
-
-/// Remembers the path of the daemon's socket.
-pub fn remember_socket_path(place: CString) {
-    let _ = SOCKET_PATH.set(place);
-}
-
-/// The remembered path of the daemon's socket.
-pub fn remembered_socket_path() -> Option<&'static [u8]> {
-    SOCKET_PATH.get().map(|place| place.to_bytes())
-}
+static CONTROL_LOCK: Lock<()> = Lock::new(());
 /// Duplicates a descriptor to the range of the library's own numbers, even beyond the program's limit.
 ///
 /// # Errors
@@ -106,7 +103,7 @@ pub fn close_internal(fd: i32) {
 #[inline]
 pub fn current() -> Option<&'static Attachment> {
     // SAFETY: set once from a leaked box, never freed.
-    unsafe { ATTACHMENT.load(Ordering::Acquire).as_ref() }
+    unsafe { ATTACHMENT.0.load(Ordering::Acquire).as_ref() }
 }
 
 /// The attachment, made now if need be. `None` where no daemon serves.
@@ -128,17 +125,6 @@ pub fn ensure() -> Option<&'static Attachment> {
         );
     }
     current()
-}
-
-/// The path of the daemon's socket, as remembered at the start or as the environment says now.
-fn socket_path() -> Option<&'static [u8]> {
-    remembered_socket_path().or_else(|| {
-        // SAFETY: getenv returns null or a C string that lives on.
-        unsafe {
-            let value = libc::getenv(c"NETCHANNEL_SOCKET".as_ptr());
-            (!value.is_null()).then(|| core::ffi::CStr::from_ptr(value).to_bytes())
-        }
-    })
 }
 
 /// Connects to the daemon, if it is the user's own or root's.
@@ -322,7 +308,9 @@ fn begin(made: Attachment) -> bool {
         return false;
     }
     mappings::note(made.region);
-    ATTACHMENT.store(Box::into_raw(Box::new(made)), Ordering::Release);
+    ATTACHMENT
+        .0
+        .store(Box::into_raw(Box::new(made)), Ordering::Release);
     observer.inspect(|all| all.begin());
     true
 }
@@ -457,7 +445,9 @@ fn attach_again(fd: i32) -> Result<(), i32> {
         daemon,
         ..*own
     };
-    ATTACHMENT.store(Box::into_raw(Box::new(renewed)), Ordering::Release);
+    ATTACHMENT
+        .0
+        .store(Box::into_raw(Box::new(renewed)), Ordering::Release);
     own.directory.vacate();
     OBSERVER.get().inspect(|all| all.forget());
     Ok(())

@@ -11,7 +11,6 @@
 //! Small transfers never get here. The policy is in the directory; `netchannel run --copy-workers` sets the number
 //! of workers regardless of the policy.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use netchannel_abi::class::Hints;
@@ -39,14 +38,10 @@ const LEAST_PROCESSORS: u32 = 4;
 const SPIN_NANOSECONDS: u32 = 50_000;
 const PAGE: u64 = 4096;
 
-/// Reads the environment at the start.
-pub fn read_environment() {
-    // SAFETY: getenv returns null or a C string; no other thread runs yet.
-    let override_text = unsafe {
-        let value = libc::getenv(c"NETCHANNEL_COPY_WORKERS".as_ptr());
-        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
-    };
-    let override_text = override_text.and_then(|text| core::str::from_utf8(text).ok());
+/// Takes the values that the environment sets, at the start.
+#[cold]
+pub fn begin(override_text: &[u8]) {
+    let override_text = core::str::from_utf8(override_text).ok();
     let numbers = override_text.into_iter().flat_map(|text| text.split(','));
     for (word, text) in OVERRIDES.iter().zip(numbers) {
         word.store(text.parse().unwrap_or(NO_OVERRIDE), Ordering::Relaxed);

@@ -70,9 +70,12 @@ impl ProgramAction {
     }
 }
 
+#[unsafe(link_section = ".data.netchannel_start")]
 static ACTIONS: [ProgramAction; 2] = [ProgramAction::new(), ProgramAction::new()];
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+#[unsafe(link_section = ".data.netchannel_start")]
 static INSTALLED: AtomicBool = AtomicBool::new(false);
+#[unsafe(link_section = ".data.netchannel_start")]
 static CHANGE: Lock<()> = Lock::new(());
 
 fn action_of(signal: c_int) -> Option<&'static ProgramAction> {

@@ -67,9 +67,11 @@ impl Word {
 static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 /// 0 while there is no table.
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
+#[unsafe(link_section = ".data.netchannel_start")]
 static MAKING: Lock<()> = Lock::new(());
 /// One more than the highest descriptor that ever had a word, among the program's and among the library's: the gap
 /// between them may be a million words wide.
+#[unsafe(link_section = ".data.netchannel_start")]
 static HIGHEST: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 /// First number of the library's own descriptors.
 #[unsafe(link_section = ".data.netchannel_start")]

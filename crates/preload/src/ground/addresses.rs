@@ -20,6 +20,7 @@ static IS_SET: AtomicBool = AtomicBool::new(false);
 static SOFT: AtomicU64 = AtomicU64::new(libc::RLIM_INFINITY);
 static HARD: AtomicU64 = AtomicU64::new(libc::RLIM_INFINITY);
 /// Held while the kernel's limit is changed.
+#[unsafe(link_section = ".data.netchannel_start")]
 static CHANGING: Lock<()> = Lock::new(());
 
 /// Whether `resource` is the address space.

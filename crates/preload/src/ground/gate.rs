@@ -64,6 +64,7 @@ impl Drop for Inside {
 }
 
 /// Before a fork: waits for the other threads inside.
+#[unsafe(link_section = ".text.netchannel_start")]
 pub fn before_fork() {
     FORKS.set(FORKS.get() + 1);
     if !lock::acquire(&FORKER) {

@@ -23,7 +23,7 @@ struct InitialChunk(core::cell::UnsafeCell<[u8; INITIAL_BYTES]>);
 // SAFETY: its bytes are given out like those of any chunk.
 unsafe impl Sync for InitialChunk {}
 
-#[unsafe(link_section = ".data.netchannel_start")]
+#[unsafe(link_section = ".data.netchannel_chunk")]
 static INITIAL_CHUNK: InitialChunk = InitialChunk(core::cell::UnsafeCell::new([0; INITIAL_BYTES]));
 
 /// The allocator.
@@ -73,6 +73,7 @@ impl Heap {
 
 // SAFETY: blocks are disjoint, sized and aligned to their class, which covers size and alignment.
 unsafe impl GlobalAlloc for Heap {
+    #[unsafe(link_section = ".text.netchannel_start")]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(class) = Self::class(layout) else {
             return sys::reserve(layout.size()).map_or(null_mut(), |pointer| pointer.cast());

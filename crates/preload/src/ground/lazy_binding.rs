@@ -69,10 +69,11 @@ macro_rules! lazy_binding {
 }
 
 lazy_binding! {
-    "__cxa_thread_atexit_impl" "__xpg_strerror_r" "abort" "access" "calloc" "closedir" "dirfd" "dl_iterate_phdr"
-    "fflush" "fgetxattr" "fileno" "free" "fstat" "fstat64" "fstatat64" "fstatfs" "ftruncate" "getcwd" "getegid" "geteuid"
-    "gettid" "lseek" "lseek64" "madvise" "malloc" "memfd_create" "mmap" "mmap64" "mremap" "munmap" "open" "open64"
-    "opendir" "pread64" "pthread_key_create" "pthread_key_delete" "pthread_setspecific" "pthread_sigmask" "raise"
-    "readdir64" "readlink" "realloc" "realpath" "setenv" "setvbuf" "sigaddset" "sigismember" "stat64" "statx"
-    "sysconf" "unsetenv"
+    "__cxa_thread_atexit_impl" "__h_errno_location" "__xpg_strerror_r" "abort" "access" "calloc" "closedir" "dirfd"
+    "dl_iterate_phdr" "fflush" "fgetxattr" "fileno" "free" "freeaddrinfo" "fstat" "fstat64" "fstatat64" "fstatfs"
+    "ftruncate" "getcwd" "getegid" "getenv" "geteuid" "gethostname" "gettid" "lseek" "lseek64" "madvise" "malloc"
+    "memfd_create" "mmap" "mmap64" "mremap" "munmap" "open" "open64" "opendir" "pread" "pread64" "pthread_key_create"
+    "pthread_key_delete" "pthread_setcancelstate" "pthread_setspecific" "pthread_sigmask" "raise" "readdir64"
+    "readlink" "realloc" "realpath" "setenv" "setvbuf" "sigaddset" "sigismember" "stat64" "statx" "strdup" "sysconf"
+    "unsetenv"
 }

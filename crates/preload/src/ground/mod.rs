@@ -5,6 +5,7 @@ pub mod addresses;
 pub mod cancel;
 pub mod clock;
 pub mod complaint;
+pub mod environment;
 pub mod error;
 pub mod gate;
 pub mod heap;

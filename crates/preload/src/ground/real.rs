@@ -59,6 +59,16 @@ pub unsafe fn next(cache: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void
 #[macro_export]
 macro_rules! real {
     ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        /// The addresses as far as they were looked up.
+        mod found {
+            $(
+                // All of them together: they are written to in every program.
+                #[allow(non_upper_case_globals, reason = "the names of the functions")]
+                #[unsafe(link_section = ".data.netchannel_real")]
+                pub static $name: core::sync::atomic::AtomicPtr<libc::c_void> =
+                    core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+            )*
+        }
         $(
             $(#[$meta])*
             /// The next definition of the C function of this name.
@@ -67,12 +77,10 @@ macro_rules! real {
             /// As the C function.
             #[inline]
             pub unsafe fn $name($($argument: $type),*) $(-> $result)? {
-                static CACHE: core::sync::atomic::AtomicPtr<libc::c_void> =
-                    core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
                 type Function = unsafe extern "C" fn($($type),*) $(-> $result)?;
                 // SAFETY: the symbol of this name has this type.
                 unsafe {
-                    let found = $crate::ground::real::next(&CACHE, concat!(stringify!($name), "\0"));
+                    let found = $crate::ground::real::next(&found::$name, concat!(stringify!($name), "\0"));
                     let function: Function =
                         core::mem::transmute::<*mut libc::c_void, Function>(found);
                     function($($argument),*)
@@ -229,4 +237,18 @@ real! {
     fn setns(fd: Fd, kind: c_int) -> c_int;
     fn prctl(option: c_int, a: libc::c_ulong, b: libc::c_ulong, c: libc::c_ulong, d: libc::c_ulong)
         -> c_int;
+}
+
+/// Looks the functions up that children of a shell call before they execute another program. Each child would look them
+/// up for itself.
+pub fn find_for_children() {
+    for (place, name) in [
+        (&found::close, "close\0"),
+        (&found::dup2, "dup2\0"),
+        (&found::execve, "execve\0"),
+        (&found::sigaction, "sigaction\0"),
+    ] {
+        // SAFETY: the names end with a zero byte.
+        unsafe { next(place, name) };
+    }
 }

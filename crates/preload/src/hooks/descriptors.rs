@@ -18,6 +18,7 @@ use crate::waiting::epoll;
 use crate::waiting::replacement;
 
 /// Closes a descriptor of the library. `None` where the kernel must do all of it.
+#[unsafe(link_section = ".text.netchannel_start")]
 fn close_ours(fd: c_int) -> Option<Result<(), i32>> {
     let word = table::get(fd);
     match word.kind() {
@@ -67,6 +68,10 @@ fn before_duplicate(fd: c_int) -> Result<(), i32> {
 }
 
 fn replace(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if !table::is_made() && !asking::any() {
+        // No number ever concerned the library, as in the children of a shell.
+        return call();
+    }
     if table::get(from).kind() == Kind::Internal {
         return real::fail(libc::EBADF);
     }

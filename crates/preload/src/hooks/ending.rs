@@ -3,6 +3,7 @@
 use libc::c_int;
 
 use crate::connections::connection::deferred;
+use crate::descriptors::attach;
 use crate::ground::sys;
 use crate::sockets::listener;
 
@@ -11,8 +12,7 @@ use crate::sockets::listener;
 /// # Safety
 /// As `_exit`.
 pub(super) unsafe fn end(status: c_int) -> ! {
-    deferred::end_all();
-    listener::hand_on_at_exit();
+    hand_on();
     loop {
         // SAFETY: no pointers; the caller wants the process to end.
         let _ = unsafe { sys::raw(libc::SYS_exit_group, [sys::int(status), 0, 0, 0, 0, 0]) };
@@ -20,7 +20,21 @@ pub(super) unsafe fn end(status: c_int) -> ! {
 }
 
 /// Runs when the program ends by `exit`, after the functions that it registered.
+#[unsafe(link_section = ".text.netchannel_start")]
 extern "C" fn finish() {
+    hand_on();
+}
+
+/// What other processes are still to get of this one, if it has had any socket.
+#[inline(always)]
+fn hand_on() {
+    if attach::current().is_some() {
+        hand_on_now();
+    }
+}
+
+#[cold]
+fn hand_on_now() {
     deferred::end_all();
     listener::hand_on_at_exit();
 }

@@ -23,7 +23,9 @@ macro_rules! hook {
             }
 
             const _: () = {
+                // Beside each other: programs without sockets execute little else of the library.
                 #[unsafe(no_mangle)]
+                #[unsafe(link_section = ".text.netchannel_start")]
                 unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
                     // SAFETY: the arguments are those that the C function would get.
                     unsafe { self::$name($($argument),*) }

@@ -8,7 +8,7 @@ use crate::connections::connection;
 use crate::connections::connection::lane;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::real::{self, StreamFunctions};
-use crate::ground::sys;
+use crate::ground::{older, sys};
 use netchannel_abi::reason::Reason;
 
 /// The descriptor is stored in the pointer itself, off by one: nothing is allocated.
@@ -88,24 +88,20 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
 }
 
-unsafe extern "C" {
-    static mut stdin: *mut FILE;
-    static mut stdout: *mut FILE;
-    static mut stderr: *mut FILE;
-}
-
 /// At the start of a program: makes the standard stream `fd` work if it is on a virtual socket.
 pub fn adopt_standard(fd: c_int) {
-    // SAFETY: no code uses the streams yet; the C library allows assigning these variables.
+    let (name, mode) = match fd {
+        0 => (c"stdin", c"r"),
+        1 => (c"stdout", c"w"),
+        2 => (c"stderr", c"w"),
+        _ => return,
+    };
+    // SAFETY: no code uses the streams yet; the C library allows assigning these variables, which it has, or the program
+    // in its place. They are looked up here and not by the dynamic linker, which would do so for every program.
     unsafe {
-        let (place, mode) = match fd {
-            0 => (&raw mut stdin, c"r"),
-            1 => (&raw mut stdout, c"w"),
-            2 => (&raw mut stderr, c"w"),
-            _ => return,
-        };
+        let place = older::find(libc::RTLD_DEFAULT, name).cast::<*mut FILE>();
         let made = open(fd, mode.as_ptr());
-        if made.is_null() {
+        if made.is_null() || place.is_null() {
             return;
         }
         if fd == 2 {

@@ -12,13 +12,14 @@ use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{
     attach, copying, credentials, faults, former_ports, limits, names, ports, reserved_number,
 };
-use crate::ground::{addresses, gate, process, sys, thread};
+use crate::ground::{addresses, gate, process, real, sys, thread};
 use crate::processes::{in_transit, peer_libraries};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket};
 use crate::sockets::{foreign, link, listener, owner_table, rings};
 use crate::waiting::{epoll, replacement};
 
+#[unsafe(link_section = ".data.netchannel_start")]
 static CHILD_CONTROL: AtomicI32 = AtomicI32::new(-1);
 /// Counts forks.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -29,6 +30,7 @@ thread_local! {
 }
 
 /// Called in the parent when `fork` has returned `made`.
+#[unsafe(link_section = ".text.netchannel_start")]
 pub fn after_fork(made: libc::pid_t) {
     let claimed = CHILD_RECORD.take();
     match u32::try_from(made) {
@@ -69,23 +71,36 @@ pub unsafe fn by_system_call(number: libc::c_long, arguments: [usize; 6]) -> Res
 
 /// Registers the three handlers.
 pub fn initialise() {
-    // SAFETY: plain functions that live as long as the library.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+    type Handler = unsafe extern "C" fn();
+    unsafe extern "C" {
+        /// What `pthread_atfork` calls: that is linked into each library, apart from what else runs at the start.
+        fn __register_atfork(
+            prepare: Handler,
+            parent: Handler,
+            child: Handler,
+            library: *const libc::c_void,
+        ) -> libc::c_int;
+    }
+    // SAFETY: plain functions that live as long as the process, as the missing library says.
+    unsafe { __register_atfork(prepare, in_parent, in_child, core::ptr::null()) };
 }
 
+#[unsafe(link_section = ".text.netchannel_start")]
 unsafe extern "C" fn prepare() {
+    real::find_for_children();
     if attach::current().is_some() {
         connection::materialise_all();
     }
     gate::before_fork();
-    prepare_child();
+    if attach::current().is_some() {
+        prepare_child();
+    }
     limits::before_fork();
 }
 
+/// Not among what programs without sockets execute.
+#[inline(never)]
 fn prepare_child() {
-    if attach::current().is_none() {
-        return;
-    }
     credentials::note_shared();
     connection::before_fork();
     reserve_rings_for_child();
@@ -183,6 +198,7 @@ pub fn become_child() {
     unsafe { in_child() };
 }
 
+#[unsafe(link_section = ".text.netchannel_start")]
 unsafe extern "C" fn in_parent() {
     CHILD_RECORD.set(owner_table::in_parent());
     gate::in_parent();
@@ -192,6 +208,7 @@ unsafe extern "C" fn in_parent() {
     }
 }
 
+#[unsafe(link_section = ".text.netchannel_start")]
 unsafe extern "C" fn in_child() {
     gate::in_child();
     limits::after_fork();
@@ -204,9 +221,14 @@ unsafe extern "C" fn in_child() {
     table::reset_in_child();
     process::reset_in_child();
     copying::reset_in_child();
-    if attach::current().is_none() {
-        return;
+    if attach::current().is_some() {
+        reset_attached();
     }
+}
+
+/// Not among what programs without sockets execute.
+#[inline(never)]
+fn reset_attached() {
     owner_table::in_child();
     attach::adopt_in_child(CHILD_CONTROL.swap(-1, Ordering::AcqRel));
     ports::reset();

@@ -2,12 +2,12 @@
 
 use core::ptr::null;
 use std::ffi::CString;
-use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 
 use crate::descriptors::{attach, user};
-use crate::processes::program::{Verdict, contains, variable};
+use crate::ground::environment::Kept;
+use crate::processes::program::{Verdict, contains};
 use crate::processes::{in_transit, passing, pump_hand_over};
 
 /// Set if sockets were inherited over the exec.
@@ -30,20 +30,42 @@ const LIST_ROOM: usize = 512;
 
 /// The path under which this program has loaded the library.
 #[unsafe(link_section = ".data.netchannel_start")]
-static LIBRARY: OnceLock<CString> = OnceLock::new();
+static LIBRARY: Kept = Kept::new();
+
+/// What the environment tells the library in this image.
+pub struct Inherited {
+    /// [`CONTROL`].
+    pub control: Option<&'static [u8]>,
+    /// [`INHERIT`].
+    pub inherits: bool,
+    /// [`SETS`].
+    pub sets: Option<&'static [u8]>,
+    /// [`RECORDS`].
+    pub in_transit: Option<&'static [u8]>,
+    /// [`NAMES`].
+    pub names: Option<&'static [u8]>,
+}
+
+impl Inherited {
+    /// Whether there is anything, which most programs have not.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.control.is_some() || self.inherits || self.names.is_some()
+    }
+}
 
 /// At the start of a program: adopts what was inherited over an exec.
-pub fn adopt_inherited() {
-    remember_library();
-    if let Some(text) = variable(c"NETCHANNEL_CONTROL").map(String::from_utf8_lossy)
+#[cold]
+pub fn adopt_inherited(inherited: &Inherited) {
+    if let Some(text) = inherited.control.map(String::from_utf8_lossy)
         && let Some((fd, cookie)) = text.split_once(':')
         && let (Ok(fd), Ok(cookie)) = (fd.parse(), cookie.parse())
     {
         attach::inherit_control(fd, cookie);
     }
-    if variable(c"NETCHANNEL_INHERIT").is_some() {
-        let sets = variable(c"NETCHANNEL_SETS").map(<[u8]>::to_vec);
-        let in_transit = variable(c"NETCHANNEL_BAGGAGE").map(String::from_utf8_lossy);
+    if inherited.inherits {
+        let sets = inherited.sets.map(<[u8]>::to_vec);
+        let in_transit = inherited.in_transit.map(String::from_utf8_lossy);
         in_transit
             .as_deref()
             .inspect(|is_named| in_transit::read_inherited(is_named));
@@ -66,31 +88,30 @@ pub fn adopt_inherited() {
             passing::adopt_inherited(sets.as_deref());
         }
     }
-    adopt_handed_over();
+    if let Some(names) = inherited.names.map(String::from_utf8_lossy) {
+        adopt_handed_over(&names);
+    }
 }
 
 /// Adopts the names of sockets that were handed over to a pump before the exec.
-fn adopt_handed_over() {
-    let Some(text) = variable(c"NETCHANNEL_NAMES").map(String::from_utf8_lossy) else {
-        return;
-    };
+fn adopt_handed_over(names: &str) {
     if attach::ensure().is_some() {
-        pump_hand_over::adopt(&text);
+        pump_hand_over::adopt(names);
     }
     // SAFETY: only this thread runs yet.
     unsafe { libc::unsetenv(c"NETCHANNEL_NAMES".as_ptr()) };
 }
 
-fn remember_library() {
-    let library = variable(c"LD_PRELOAD").and_then(|list| {
+/// At the start of a program: keeps by which path it has loaded the library, and where the daemon is, from its list of
+/// preloaded libraries and its variable.
+#[inline]
+pub fn remember_library(preloaded: Option<&[u8]>, socket: Option<&[u8]>) {
+    let library = preloaded.and_then(|list| {
         list.split(|byte| matches!(byte, b':' | b' '))
             .find(|name| contains(name, NAME))
     });
-    let (Some(library), Some(socket)) = (library, variable(c"NETCHANNEL_SOCKET")) else {
-        return;
-    };
-    if let (Ok(library), Ok(socket)) = (CString::new(library), CString::new(socket)) {
-        let _ = LIBRARY.set(library);
+    if let (Some(library), Some(socket)) = (library, socket) {
+        LIBRARY.keep(library);
         attach::remember_socket_path(socket);
     }
 }
@@ -207,7 +228,7 @@ impl Environment {
             has_socket,
         } = from;
         let mut own = Vec::new();
-        let library = LIBRARY.get().map(|library| library.as_bytes());
+        let library = LIBRARY.get();
         if let Some(value) = preloaded(preload.as_deref(), library, verdict) {
             own.push([PRELOAD, &value].concat());
         }

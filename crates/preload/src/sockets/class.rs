@@ -1,7 +1,6 @@
 //! The class that a program gives its sockets: kept in the shared entry, and published in the side's own words to the
 //! process that sends for the socket. No byte passes here.
 
-use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, socklen_t};
@@ -12,13 +11,9 @@ use crate::descriptors::user;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Record, Socket};
 
-/// Reads the class that the environment gives, at the start.
-pub fn read_environment() {
-    // SAFETY: getenv returns null or a C string; no other thread runs yet.
-    let text = unsafe {
-        let value = libc::getenv(c"NETCHANNEL_CLASS".as_ptr());
-        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
-    };
+/// Takes the class that the environment gives, at the start.
+#[inline]
+pub fn begin(text: Option<&[u8]>) {
     let run = match text {
         Some(b"latency") => LATENCY,
         Some(b"throughput") => THROUGHPUT,

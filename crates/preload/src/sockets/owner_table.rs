@@ -19,6 +19,7 @@ use crate::ground::{clock, process, sys};
 /// Number of this process's record plus one, 0 while it has none.
 static OWN_RECORD: AtomicU32 = AtomicU32::new(0);
 /// The record of a child that is being forked, in the same form.
+#[unsafe(link_section = ".data.netchannel_start")]
 static CHILD_RECORD: AtomicU32 = AtomicU32::new(0);
 /// The namespace in which this process has its number; 0 where it is unknown, and the process judges no other.
 static NAMESPACE: AtomicU32 = AtomicU32::new(0);

@@ -47,13 +47,17 @@ pub fn reset_in_child() {
     ASKERS.reset();
 }
 
+/// Whether any socket asks.
+#[inline]
+pub fn any() -> bool {
+    // Relaxed: a thread that uses the number of one has heard of it.
+    COUNT.load(Ordering::Relaxed) > 0
+}
+
 /// The socket at this number, if it asks.
 #[inline]
 pub fn at(fd: c_int) -> Option<Asker> {
-    // Relaxed: a thread that uses the number has heard of it.
-    (COUNT.load(Ordering::Relaxed) > 0)
-        .then(|| find(fd))
-        .flatten()
+    any().then(|| find(fd)).flatten()
 }
 
 #[cold]
@@ -87,7 +91,7 @@ pub fn duplicated(from: c_int, to: c_int) {
 
 /// A number is about to be closed.
 pub fn closed(fd: c_int) {
-    if COUNT.load(Ordering::Relaxed) > 0
+    if any()
         && !process::is_vfork_child()
         && let Some(mut askers) = ASKERS.lock()
     {
