@@ -13,7 +13,6 @@ cases! {
     families: [
         corner_17_waits_for_all_under_a_number_that_is_replaced,
         corner_17_waits_for_more_than_it_asks,
-        corner_17_waits_end_with_a_signal_and_a_closed_number,
     ];
 }
 
@@ -65,37 +64,5 @@ fn corner_17_waits_for_more_than_it_asks(family: Family) {
         assert_eq!(rest, Ok(2980));
         let none = sys::recv(server, &mut [0; 10], libc::MSG_DONTWAIT);
         assert_eq!(none, Err(Errno(libc::EAGAIN)));
-    }
-}
-
-/// What a signal interrupts looks once more, and finds that the number is closed.
-fn corner_17_waits_end_with_a_signal_and_a_closed_number(family: Family) {
-    interrupting();
-    for listens in [true, false] {
-        for polls in [true, false] {
-            let (client, server) = pair(family);
-            let (listening, _) = listener(family);
-            let watched = if listens { listening } else { server };
-            let (waiter, task) = start_thread(move || {
-                if polls {
-                    let mut entries = [libc::pollfd {
-                        fd: watched,
-                        events: libc::POLLPRI,
-                        revents: 0,
-                    }];
-                    let count = sys::poll(&mut entries, 10_000);
-                    return (count, i32::from(entries[0].revents));
-                }
-                let mut except = sys::Set::of(&[watched]);
-                let count = sys::select(watched, None, None, Some(&mut except), 10_000);
-                (count, i32::from(except.has(watched)))
-            });
-            await_asleep(task);
-            sys::close(watched).unwrap();
-            let told = if polls { libc::POLLNVAL } else { 1 };
-            let heard = crate::helpers::interrupt(waiter, task);
-            assert_eq!(heard, (Ok(1), i32::from(told)), "{listens} {polls}");
-            sys::close(client).unwrap();
-        }
     }
 }

@@ -197,31 +197,14 @@ impl Call<'_> {
                 self.take_offers();
                 return answer(self.poll_now()?, mask);
             }
-            let slept = self.sleep(left, mask);
+            self.sleep(left, mask)?;
             self.slept = true;
             replacement::wait();
-            if let Err(error) = slept {
-                return self.after_signal(error);
-            }
             // Another thread may have given the numbers to other files meanwhile; an accept continues with its first
             // listener.
             if self.options.loops {
                 self.watch_again();
             }
-        }
-    }
-
-    /// The answer after a sleep that failed. As in the kernel a signal ends it only where nothing is ready by then, also
-    /// of the files that the numbers name now.
-    #[cold]
-    fn after_signal(&mut self, error: i32) -> Result<usize, i32> {
-        if error != libc::EINTR || !self.options.loops {
-            return Err(error);
-        }
-        self.watch_all();
-        match self.poll_now()? {
-            0 => Err(error),
-            count => Ok(count),
         }
     }
 
