@@ -456,13 +456,20 @@ fn search(
         let only_v6 = flags & entry_flags::V6_ONLY != 0;
         // The relay is no process that could accept from a queue.
         let remote = flags & entry_flags::REMOTE != 0;
-        let exact = local.unmapped();
-        // As the kernel scores: an exact address before a wildcard, the family before dual stack.
-        let score = if exact.family == plain.family && exact.bytes == plain.bytes {
+        // As the kernel scores: an exact address before a wildcard, the family before dual stack. Many listeners may be
+        // at one port, at an address each: most are passed over by the first comparisons.
+        let is_same_family = local.family == plain.family;
+        let is_exact = if is_same_family {
+            local.bytes == plain.bytes
+        } else {
+            let exact = local.unmapped();
+            exact.family == plain.family && exact.bytes == plain.bytes
+        };
+        let score = if is_exact {
             3
         } else if !local.is_wildcard() || !is_local(attachment, plain) {
             0
-        } else if local.family == plain.family {
+        } else if is_same_family {
             2
         } else {
             u32::from(local.family == INET6 && !only_v6)

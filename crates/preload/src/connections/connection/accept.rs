@@ -96,7 +96,7 @@ pub fn accept(
     let (own, _) = link.sides(shared);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     own.hints.store(hints, Ordering::Relaxed);
-    let has_liveness = options::publish_words(&socket, own);
+    let has_liveness = options::publish_first_words(&socket, own);
     let initial_flags = crate::sockets::lane::flags_at_start(&socket);
     own.flags
         .fetch_or(side_flags::ACCEPTED | initial_flags, Ordering::AcqRel);

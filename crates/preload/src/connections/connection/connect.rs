@@ -356,7 +356,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     reset_side(&slot.client, handle.generation, ring);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     slot.client.hints.store(hints, Ordering::Relaxed);
-    options::publish_words(socket, &slot.client);
+    options::publish_first_words(socket, &slot.client);
     let initial_flags = crate::sockets::lane::flags_at_start(socket);
     slot.client.flags.fetch_or(initial_flags, Ordering::AcqRel);
     let announced = if link.is_queued() {

@@ -69,7 +69,7 @@ fn wanted(socket: &Socket) -> (u64, [u64; 2]) {
 }
 
 /// Publishes what the program has set. Whether it is another than before: a side begins with nothing.
-pub fn publish_words(socket: &Socket, own: &Side) -> bool {
+fn publish_words(socket: &Socket, own: &Side) -> bool {
     let (liveness, congestion) = wanted(socket);
     let words = [(&own.liveness, liveness)].into_iter();
     let mut changed = false;
@@ -84,6 +84,13 @@ pub fn publish_words(socket: &Socket, own: &Side) -> bool {
         own.asked.store(next_number() << 1, Ordering::Release);
     }
     changed
+}
+
+/// As [`publish_words`], for a side that was just set up: a program that has set nothing has nothing to publish.
+#[inline]
+pub fn publish_first_words(socket: &Socket, own: &Side) -> bool {
+    (socket.has_options() || is_on(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE))
+        && publish_words(socket, own)
 }
 
 /// An option of a connection was set.

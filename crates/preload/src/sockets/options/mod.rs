@@ -25,7 +25,7 @@ use crate::sockets::{ancillary, class};
 
 use answers::{CLOSED, ESTABLISHED, state};
 pub use answers::{get, take_error};
-pub use carried::{announce_at_start, publish_words};
+pub use carried::{announce_at_start, publish_first_words};
 pub use inherited::{InheritedOptions, note_bound, record_received};
 
 /// Turns a fresh socket into the kernel's, for this reason. Registered by the module that makes connections.
