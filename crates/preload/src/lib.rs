@@ -138,6 +138,7 @@ extern "C" fn start() {
             b"NETCHANNEL_NAMES",
         ])
     };
+    attach::register_later(register);
     process::renew();
     limits::refresh();
     complaint::remember();

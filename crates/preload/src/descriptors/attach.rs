@@ -15,7 +15,9 @@ pub mod arrival;
 mod changes;
 mod daemon_path;
 mod without_daemon;
-pub use changes::{AttachmentObserver, OBSERVER, daemon_is_gone, is_daemon_gone, note_new_daemon};
+pub use changes::{
+    AttachmentObserver, OBSERVER, daemon_is_gone, is_daemon_gone, note_new_daemon, register_later,
+};
 pub use daemon_path::{remember_socket_path, remembered_socket_path};
 pub use without_daemon::attach_without_daemon;
 
@@ -114,6 +116,7 @@ pub fn ensure() -> Option<&'static Attachment> {
     if process::is_vfork_child() {
         return None;
     }
+    changes::register_now();
     let _guard = CONTROL_LOCK.lock()?;
     if confinement::began_confined() {
         return None;

@@ -147,8 +147,7 @@ pub fn adopt(fd: i32, again: bool) {
     words[0] = cookie;
     words[1] = u64::from(again);
     let mut received = [-1; sys::MOST];
-    let attachment = crate::is_ready().then(attach::ensure).flatten();
-    let answered = match attachment {
+    let answered = match attach::ensure() {
         Some(_) => look_up_deposit(words, &mut received),
         None => Err(libc::ENOTCONN),
     };

@@ -1,6 +1,6 @@
 //! Daemons that come, go, and follow one another: the state, and the modules that are notified.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::OnceLock;
 
 use super::Attachment;
@@ -39,3 +39,24 @@ pub trait AttachmentObserver: Sync {
 
 /// Registered when the library begins.
 pub static OBSERVER: OnceLock<&'static dyn AttachmentObserver> = OnceLock::new();
+
+/// The function that registers the observer and what else sockets need, which most programs never do.
+#[unsafe(link_section = ".data.netchannel_start")]
+static REGISTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Called at the start.
+#[inline]
+pub fn register_later(register: fn()) {
+    // Relaxed: only this thread runs yet.
+    REGISTER.store(register as *mut (), Ordering::Relaxed);
+}
+
+/// Registers before the first attachment, whichever call it is that attaches.
+pub(super) fn register_now() {
+    let register = REGISTER.load(Ordering::Relaxed);
+    if OBSERVER.get().is_none() && !register.is_null() {
+        // SAFETY: a function of this type was stored.
+        let register = unsafe { core::mem::transmute::<*mut (), fn()>(register) };
+        register();
+    }
+}

@@ -19,6 +19,7 @@ const ENTRIES: u32 = 65536;
 
 /// The attachment, made without a daemon if need be. `None` where that fails.
 pub fn attach_without_daemon() -> Option<&'static Attachment> {
+    super::changes::register_now();
     if current().is_none() && !process::is_vfork_child() {
         let _guard = CONTROL_LOCK.lock()?;
         if current().is_none() && !confinement::began_confined() {
