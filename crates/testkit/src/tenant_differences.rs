@@ -5,7 +5,7 @@ use crate::far::Side;
 
 /// Case names without the family at their end, or a common beginning of several names; the end that must be outside the tenant (either
 /// end, where none is named); the number of the difference.
-const KEPT: [(&str, Option<Side>, &str); 42] = [
+const KEPT: [(&str, Option<Side>, &str); 44] = [
     (
         "corner_04_queue_last_holder_goes",
         Some(Side::Client),
@@ -167,6 +167,16 @@ const KEPT: [(&str, Option<Side>, &str); 42] = [
         "corner_14_states_shutdown_of_a_bound_socket",
         Some(Side::Server),
         "16.16",
+    ),
+    (
+        "corner_17_names_shut_before_listen",
+        Some(Side::Client),
+        "16.16",
+    ),
+    (
+        "corner_17_held_is_dropped_by_who_is_killed_with_unread_bytes",
+        Some(Side::Client),
+        "16.14",
     ),
     ("urgent_inline_switched_on", Some(Side::Server), "16.17"),
     ("urgent_after_shutdown_of_both", Some(Side::Server), "16.17"),
