@@ -127,7 +127,7 @@ const fn is_before(one: u64, other: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Patience;
+    use super::{Patience, RESTRAINT};
     use std::cell::Cell;
 
     const MICROSECOND: u64 = 1000;
@@ -178,9 +178,19 @@ mod tests {
         }
         (0..9).for_each(|_| waiter.learn(1_000_000));
         assert_eq!(waiter.budget(), MICROSECOND);
-        waiter.learn(0);
+    }
+
+    #[test]
+    fn who_met_another_thread_spins_no_more_for_a_while() {
+        let mut waiter = Waiter::new(0);
         waiter.minimise();
+        for _ in 0..RESTRAINT {
+            assert_eq!(waiter.budget(), 0);
+            waiter.learn(0);
+        }
         assert_eq!(waiter.budget(), MICROSECOND);
+        waiter.learn(0);
+        assert_eq!(waiter.budget(), 2 * MICROSECOND);
     }
 
     #[test]
