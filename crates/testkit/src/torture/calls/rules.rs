@@ -181,6 +181,7 @@ pub const KEPT: &[Rule] = &[
     // TCP begins at another sequence number, which counts as sent.
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
     rule("8.27", Rest, &["connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
+    rule("8.27", Once, &["getsockname"], ["", "unspec&exec", "0", "0"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // In the kernel the packets carry the timestamps, some moments after the first socket of the whole system has asked
     // for them.
@@ -192,6 +193,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
+    rule("8.33", Rest, SETS, ["", "EPOLLET&listen&fork", "0|waited", "n"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
@@ -211,6 +213,8 @@ const LATE: &[Rule] = &[
 const THROUGH: &[Rule] = &[
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int"]),
     rule("who waits takes what is there first of a send", Rest, RECEIVING, ["", "", "waited n", "waited n"]),
+    // TCP tells of an urgent byte before those that its window holds back in front of it.
+    rule("8.9", Once, RECEIVING, ["MSG_OOB", "100000|400000", "-1 EAGAIN", "-1 EINVAL"]),
     rule("a reset is not known before it has come", Rest, &["sendmmsg"], ["", "", "n", "n"]),
 ];
 
