@@ -114,7 +114,19 @@ fn register() {
 /// programs with sockets need is left to [`register`].
 #[unsafe(link_section = ".text.netchannel_start")]
 extern "C" fn start() {
+    const NAMES: [&[u8]; 9] = [
+        b"NETCHANNEL_CLASS",
+        b"NETCHANNEL_COPY_WORKERS",
+        b"LD_PRELOAD",
+        b"NETCHANNEL_SOCKET",
+        b"NETCHANNEL_CONTROL",
+        b"NETCHANNEL_INHERIT",
+        b"NETCHANNEL_SETS",
+        b"NETCHANNEL_BAGGAGE",
+        b"NETCHANNEL_NAMES",
+    ];
     // SAFETY: only this thread runs yet, and no value is used after this function.
+    let values = unsafe { environment::values(NAMES) };
     let [
         class,
         workers,
@@ -125,19 +137,7 @@ extern "C" fn start() {
         sets,
         in_transit,
         names,
-    ] = unsafe {
-        environment::values([
-            b"NETCHANNEL_CLASS",
-            b"NETCHANNEL_COPY_WORKERS",
-            b"LD_PRELOAD",
-            b"NETCHANNEL_SOCKET",
-            b"NETCHANNEL_CONTROL",
-            b"NETCHANNEL_INHERIT",
-            b"NETCHANNEL_SETS",
-            b"NETCHANNEL_BAGGAGE",
-            b"NETCHANNEL_NAMES",
-        ])
-    };
+    ] = values;
     attach::register_later(register);
     process::renew();
     limits::refresh();

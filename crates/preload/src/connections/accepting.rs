@@ -88,7 +88,7 @@ fn find_connection(
 ) -> Result<Accepted, i32> {
     let mut held = None;
     // Where the sleep itself tells of the kernel's queue, a look before it would say no more.
-    let mut is_told = sleeps_exclusively(socket, listener);
+    let mut told = None;
     loop {
         housekeeping::announce_due();
         let look = || {
@@ -122,12 +122,13 @@ fn find_connection(
             let used_up = limits::are_exhausted(fd);
             return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });
         }
-        if !socket.has(status::NONBLOCKING) && !limits::are_exhausted(fd) {
+        let used_up = place.is_none() && limits::are_exhausted(fd);
+        if !socket.has(status::NONBLOCKING) && !used_up {
             // TCP reserves a number before it looks for a connection. Nobody else opens files where there is one thread.
             let alone = process::is_single_threaded() && !signals::any_restarts();
             *place = place.or_else(|| (!alone).then(|| ReservedNumber::reserve(fd))?);
         }
-        if !is_told {
+        if !told.unwrap_or_else(|| sleeps_exclusively(socket, listener)) {
             // One poll of both: an accept that finds nothing costs the kernel ten times as much.
             listener.begin_kernel_look();
             let (kernel, offers) = ready(fd, listener.channel());
@@ -141,7 +142,7 @@ fn find_connection(
                 return Ok(Accepted::Kernel(fd));
             }
         }
-        if listener.is_starved() || place.is_none() && limits::are_exhausted(fd) {
+        if listener.is_starved() || used_up {
             return Err(libc::EMFILE);
         }
         if socket.has(status::NONBLOCKING) {
@@ -174,7 +175,7 @@ fn find_connection(
                 }
             }
         }
-        is_told = woken?;
+        told = Some(woken?);
     }
 }
 
