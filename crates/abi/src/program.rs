@@ -189,6 +189,8 @@ pub struct SocketEntry {
     pub option_words: AtomicU32,
     /// Descriptors of it that are being passed to other processes, as far as is known.
     pub travels: AtomicU32,
+    /// Counts the sockets that have had the entry, this one included.
+    pub life: AtomicU32,
     /// Options without a word of their own, in the order in which they were set. For each option a word: level (8
     /// bits), name (16), size of the value (8), and its first four bytes; then as many words as the other bytes take.
     pub options: [AtomicU64; OPTION_WORDS],

@@ -188,6 +188,7 @@ fn structures() -> Vec<Structure> {
                 options_lock,
                 option_words,
                 travels,
+                life,
                 options
             }
         ),

@@ -11,6 +11,7 @@ cases! {
         corner_07_shared_member_closed_by_who_added_it,
         corner_07_shared_member_changed_by_who_has_it_still,
         corner_07_shared_members_come_and_go,
+        corner_07_shared_members_of_one_client_after_another,
         corner_07_shared_listener_closed_by_who_added_it,
         corner_07_shared_edge_is_told_once,
         corner_07_shared_member_that_another_process_waited_for,
@@ -106,6 +107,31 @@ fn corner_07_shared_members_come_and_go(family: Family) {
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, IN, 9).unwrap();
     send_all(client, b"x");
     assert_eq!(reported(set, 10_000), 1);
+    child_baton.pass();
+    child.join();
+}
+
+/// Each connection is the first of its client, and its server's end takes the place of the one before it.
+fn corner_07_shared_members_of_one_client_after_another(family: Family) {
+    let (listening, address) = listener(family);
+    let set = set_of(listening, 0);
+    let child_baton = Baton::new();
+    let child = fork_child(|| child_baton.take());
+    for _ in 0..4 {
+        let client = fork_child(|| {
+            let client = connect_to(address);
+            send_all(client, b"x");
+            expect_end(client);
+        });
+        let server = sys::accept(listening).unwrap();
+        expect_bytes(server, b"x");
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, IN, 9).unwrap();
+        let holds = Baton::new();
+        let holder = fork_child(|| holds.take());
+        sys::close(server).unwrap();
+        holder.kill();
+        client.join();
+    }
     child_baton.pass();
     child.join();
 }

@@ -70,6 +70,7 @@ pub fn allocate(kind: Kind, state: State) -> Option<Socket> {
     for direction in [&entry.transmit, &entry.receive] {
         clear(direction);
     }
+    entry.life.fetch_add(1, Ordering::Relaxed);
     entry.references.store(1, Ordering::Relaxed);
     entry.process.store(process::number(), Ordering::Relaxed);
     reset_local(local);

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use libc::{EPOLLIN, EPOLLRDNORM};
-use netchannel_abi::program::{self, SocketEntry};
+use netchannel_abi::program::SocketEntry;
 
 use super::board::{Board, Entry, SocketName};
 use super::edges::{Reported, Snapshot};
@@ -27,13 +27,8 @@ fn identity(entry: &SocketEntry) -> u64 {
         return 0;
     }
     let state = entry.state.load(Ordering::Acquire);
-    let number = if state == program::State::Virtual as u32 {
-        let slot = u64::from(entry.slot.load(Ordering::Relaxed));
-        u64::from(entry.generation.load(Ordering::Relaxed)) << 32 ^ slot << 8
-    } else {
-        0
-    };
-    number | u64::from(state & 0x7f) | 0x80
+    let life = entry.life.load(Ordering::Relaxed);
+    u64::from(life) << 8 | u64::from(state & 0x7f) | 0x80
 }
 
 /// The board's name for a socket of this process; no name where other processes could not find it.
