@@ -24,8 +24,8 @@ pub struct Pair {
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// The pair waits for news.
-    Waits,
+    /// The pair waits for news, at most so long where a program holds bytes back.
+    Waits(Option<Duration>),
     /// The budget, or a limit, is used up.
     Busy,
     /// The connection has ended: the pair must be closed.
@@ -115,33 +115,39 @@ impl Pair {
         let [incoming_notified, outgoing_notified] = &mut self.end_notified;
         let [forth_limit, back_limit] = limits;
         let [forth_moved, back_moved] = moved;
+        // Before the bytes: a hold that expires behind the look for them is then over afterwards, and is seen to be.
+        let held = [incoming.hold_time_left(), outgoing.hold_time_left()];
         let forth = advance(
             (incoming, 0),
             outgoing,
             outgoing_notified,
             (forth_limit, forth_moved),
         );
-        let held = incoming.hold_time_left().is_some();
         let back = advance(
             (outgoing, 1),
             incoming,
             incoming_notified,
             (back_limit, back_moved),
         );
-        // The bytes in the other direction may have released bytes that were held back.
-        let released = held && incoming.hold_time_left().is_none();
         match (forth, back) {
-            (over @ Turn::Over(_), _) | (_, over @ Turn::Over(_)) => over,
-            (Turn::Busy, _) | (_, Turn::Busy) => Turn::Busy,
-            _ if released => Turn::Busy,
-            _ => Turn::Waits,
+            (over @ Turn::Over(_), _) | (_, over @ Turn::Over(_)) => return over,
+            (Turn::Busy, _) | (_, Turn::Busy) => return Turn::Busy,
+            (Turn::Waits(_), Turn::Waits(_)) => {}
         }
-    }
-
-    /// How long either program may still hold back written bytes. `None` where none are held back.
-    #[must_use]
-    pub fn hold_time_left(&self) -> Option<Duration> {
-        self.lanes.iter().filter_map(Lane::hold_time_left).min()
+        let mut shortest: Option<Duration> = None;
+        for (lane, _) in self
+            .lanes
+            .iter()
+            .zip(held)
+            .filter(|(_, held)| held.is_some())
+        {
+            let Some(left) = lane.hold_time_left() else {
+                // Its time is over meanwhile, or bytes of the other direction have released it.
+                return Turn::Busy;
+            };
+            shortest = Some(shortest.map_or(left, |other| left.min(other)));
+        }
+        Turn::Waits(shortest)
     }
 
     /// Ends both lanes.
@@ -228,7 +234,7 @@ fn advance(
     match progress {
         Progress::Busy => return Turn::Busy,
         _ if flags & side_flags::RESET != 0 => return over(true),
-        Progress::Blocked => return Turn::Waits,
+        Progress::Blocked => return Turn::Waits(None),
         Progress::Everything => {}
     }
     // This does not apply where the program had ended its stream before it closes.
@@ -256,7 +262,7 @@ fn advance(
     if flags & side_flags::FIN != 0 && !std::mem::replace(end_notified, true) {
         to.set_flags(side_flags::FIN);
     }
-    Turn::Waits
+    Turn::Waits(None)
 }
 
 fn discard(from: &mut Lane) -> Checked<()> {

@@ -338,10 +338,13 @@ impl KernelWorker {
                 }
             });
         }
-        let held = pair.hold_time_left().map(|left| {
-            let left = u64::try_from(left.as_nanos()).unwrap_or(NEVER);
-            now.saturating_add(left)
-        });
+        let held = match turn {
+            Turn::Waits(Some(left)) => {
+                let left = u64::try_from(left.as_nanos()).unwrap_or(NEVER);
+                Some(now.saturating_add(left))
+            }
+            _ => None,
+        };
         let goes_on = turn == Turn::Busy && limits.may_go_on(moved);
         let capped = limits.until.into_iter().zip(moved);
         let capped = capped.filter_map(|(until, moved)| until.filter(|_| moved.more));

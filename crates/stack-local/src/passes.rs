@@ -135,10 +135,7 @@ impl Local {
                 return;
             }
             Relayed::Open(pair) => match pair.turn() {
-                Turn::Waits => {
-                    let held = pair.hold_time_left();
-                    return self.set_timer(number, held);
-                }
+                Turn::Waits(held) => return self.set_timer(number, held),
                 Turn::Busy => return self.enqueue(number),
                 Turn::Over(ending) => Some(ending),
             },

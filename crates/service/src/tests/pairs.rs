@@ -35,7 +35,7 @@ impl Relayed {
     fn turn(&mut self) -> bool {
         loop {
             match self.pair.as_mut().unwrap().turn() {
-                Turn::Waits => return false,
+                Turn::Waits(_) => return false,
                 Turn::Busy => {}
                 Turn::Over(ending) => {
                     self.pair.take().unwrap().close(ending);
@@ -219,12 +219,13 @@ fn what_is_held_back_waits_for_an_answer_or_its_time() {
     write(relayed.program(0), b"held");
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"there");
-    assert!(relayed.pair.as_ref().unwrap().hold_time_left().is_some());
+    let pair = relayed.pair.as_mut().unwrap();
+    assert!(matches!(pair.turn(), Turn::Waits(Some(_))));
     // What comes back lets it go in the same turn.
     write(relayed.program(1), b"!");
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"held");
-    assert_eq!(relayed.pair.as_ref().unwrap().hold_time_left(), None);
+    assert_eq!(relayed.pair.as_mut().unwrap().turn(), Turn::Waits(None));
     // A cork is no matter of answers.
     hold(relayed.program(0), OnReply::Keeps, milliseconds());
     write(relayed.program(0), b"corked");
@@ -245,6 +246,17 @@ fn what_is_held_back_waits_for_an_answer_or_its_time() {
     held::release(&own.held);
     assert!(!relayed.turn());
     assert_eq!(read(relayed.program(1)), b"more");
+}
+
+#[test]
+fn a_hold_that_expires_within_a_turn_is_noticed() {
+    let mut relayed = relayed();
+    for _ in 0..200 {
+        hold(relayed.program(0), OnReply::Keeps, milliseconds() - 199);
+        write(relayed.program(0), b"held");
+        while relayed.pair.as_mut().unwrap().turn() != Turn::Waits(None) {}
+        assert_eq!(read(relayed.program(1)), b"held");
+    }
 }
 
 #[test]
@@ -306,7 +318,10 @@ fn either_way_has_a_limit() {
     let second = pair.turn_within([0, 5000]);
     assert_eq!(second, (Turn::Busy, [moved(0, true), moved(5000, false)]));
     let third = pair.turn_within([u64::MAX; 2]);
-    assert_eq!(third, (Turn::Waits, [moved(4000, false), moved(0, false)]));
+    assert_eq!(
+        third,
+        (Turn::Waits(None), [moved(4000, false), moved(0, false)])
+    );
     assert!(read(relayed.program(1)) == bytes && read(relayed.program(0)) == bytes);
     // An end is told after the last byte only.
     write(relayed.program(0), b"last");

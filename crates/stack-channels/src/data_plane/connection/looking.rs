@@ -25,12 +25,13 @@ impl State {
         if flags & side_flags::SHUT_READ != 0 {
             self.socket.shutdown_read();
         }
-        if take_words(lane, &mut self.socket, now).is_err() {
-            return self.socket.abort(Reason::ProgramFault, now);
-        }
+        // Before the bytes: a hold that expires behind the look for them has its timer.
         self.held_until = lane.hold_time_left().map_or(NEVER, |left| {
             now.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(NEVER))
         });
+        if take_words(lane, &mut self.socket, now).is_err() {
+            return self.socket.abort(Reason::ProgramFault, now);
+        }
         if resets {
             self.socket.reset(Reason::Aborted, now);
         } else if ends {

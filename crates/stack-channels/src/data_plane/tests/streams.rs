@@ -2,6 +2,7 @@
 
 use super::*;
 use netchannel_driver::{Dequeued, Options, Room, Run, Status};
+use netchannel_ring::held;
 use netchannel_service::played::pattern;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -52,6 +53,28 @@ fn one_channel_is_enough() {
 fn a_stream_takes_many_channels() {
     let channels: Vec<_> = (0..4).map(|number| id(Class::Throughput, number)).collect();
     both_ways(&channels, 30);
+}
+
+/// The time of bytes that are held back is over while a worker looks at them.
+#[test]
+fn a_hold_that_expires_within_a_look_is_noticed() {
+    let mut world = World::new(&[id(Class::Latency, 0), id(Class::Throughput, 0)]);
+    let (mut client, mut server) = world.connect();
+    let milliseconds = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        u64::try_from(time.tv_sec * 1000 + time.tv_nsec / 1_000_000).unwrap()
+    };
+    for left in (1..=2).cycle().take(600) {
+        let now = milliseconds() - held::LONGEST + left;
+        let (own, _) = client.sides().unwrap();
+        let word = held::word(client.published(), held::OnReply::Keeps, now);
+        held::publish(&own.held, word);
+        write(&mut client, b"held");
+        let came = world.wait(|_| Some(read(&mut server)).filter(|bytes| !bytes.is_empty()));
+        assert_eq!(came, b"held");
+    }
+    client.close(false);
+    server.close(false);
 }
 
 /// A reader that stands still holds nobody else up, and the sender is held back.
