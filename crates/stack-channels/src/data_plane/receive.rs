@@ -1,7 +1,7 @@
 //! The receive path: bytes of a channel are parsed into frames and payloads are placed, small ones by a copy, large
 //! ones straight by the read.
 
-use super::connection::Connection;
+use super::connection::{Connection, State};
 use super::incoming::{Incoming, Place};
 use super::loss::Lost;
 use super::open_channel::{LARGE, OpenChannel};
@@ -67,7 +67,7 @@ impl ChannelWorker {
         };
         let full = |place: &mut Place| place.left() == 0 || done;
         if let Some(place) = incoming.place.take_if(full) {
-            self.finish(&place.connection, place.claim);
+            self.finish(&place.connection, &channel.route, place.claim);
         } else if let Some(place) = &incoming.place {
             let connection = Arc::clone(&place.connection);
             self.settle_later(&connection);
@@ -77,10 +77,9 @@ impl ChannelWorker {
         }
     }
 
-    fn finish(&mut self, connection: &Arc<Connection>, claim: Claim) {
+    fn finish(&mut self, connection: &Arc<Connection>, route: &Route, claim: Claim) {
         let mut state = connection.lock();
-        state.socket.finish(claim, self.now);
-        connection.apply_changes(&mut state, self.now);
+        finish_claim(connection, &mut state, (route, claim), self.now);
         drop(state);
         self.settle_later(connection);
     }
@@ -167,7 +166,7 @@ impl ChannelWorker {
         if missing > 0 {
             channel.incoming = Some(incoming);
         } else if let Some(place) = incoming.place {
-            self.finish(&place.connection, place.claim);
+            self.finish(&place.connection, &channel.route, place.claim);
         }
     }
 
@@ -230,21 +229,31 @@ impl ChannelWorker {
             }
             state.socket.placed(&place.claim, at, placed, now);
         }
-        let over = place.left() == 0;
         let mut incoming = Incoming {
             skip: skip.saturating_sub(bytes.len()),
             place: None,
         };
-        if over {
-            state.socket.finish(place.claim, now);
+        if place.left() == 0 {
+            finish_claim(connection, &mut state, (route, place.claim), now);
         } else {
+            connection.apply_changes(&mut state, now);
             incoming.place = Some(place);
         }
-        connection.apply_changes(&mut state, now);
-        // The new bytes may have filled a ring that could not grow before.
-        state.make_room(end, most_ring, now);
         incoming
     }
+}
+
+/// Ends a claim. A ring that could not grow while there were claims, or gaps, perhaps can now.
+fn finish_claim(
+    connection: &Connection,
+    state: &mut State,
+    (route, claim): (&Route, Claim),
+    now: u64,
+) {
+    state.socket.finish(claim, now);
+    connection.apply_changes(state, now);
+    let end = state.socket.frontier();
+    state.make_room(end, route.seen.most_ring(), now);
 }
 
 /// Notes the written bytes in the socket, and notifies the program.

@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Bytes up to `end` are about to arrive: enlarges a ring that the peer fills, where nothing lies in it out of
+    /// Bytes up to `end` are about to arrive, or have: enlarges a ring that the peer fills, where nothing lies in it out of
     /// order.
     pub fn make_room(&mut self, end: u64, most: u32, now: u64) {
         let Some(lane) = &mut self.lane else { return };
