@@ -261,6 +261,10 @@ impl Daemon {
     /// # Errors
     /// When waiting for events fails.
     pub fn serve(mut self) -> Result<(), ServeError> {
+        self.run()
+    }
+
+    fn run(&mut self) -> Result<(), ServeError> {
         while !self.ending {
             let patience = self.patience(Instant::now());
             if self.ending {
@@ -272,6 +276,10 @@ impl Daemon {
             } else {
                 Some(Duration::ZERO)
             };
+            // There may be a thousand such threads, and most of their programs ask nothing for long.
+            if patience.is_none() && self.options.tenant.is_some() {
+                netchannel_service::thread_stack::give_back_unused();
+            }
             let events = self.watch.wait(patience).map_err(ServeError::Events)?;
             let mut turns = Turns::default();
             for event in events {

@@ -43,7 +43,8 @@ enum Place {
     Taken,
 }
 
-/// The directory. Nothing is ever read back from it: `rows` has its content, `places` the state of each place.
+/// The directory. Nothing is ever read back from it: `rows` has its content, `places` the state of each place, from the
+/// first listener on.
 #[derive(Debug)]
 pub struct Directory {
     descriptor: Rc<OwnedFd>,
@@ -70,7 +71,7 @@ impl Directory {
             descriptor: Rc::new(descriptor),
             region: Arc::new(region),
             rows: HashMap::new(),
-            places: vec![Place::Empty; ENTRIES],
+            places: Vec::new(),
             left: 0,
             sequence: 0,
             locals: Vec::new(),
@@ -249,7 +250,10 @@ impl Directory {
     fn rewrite(&mut self) {
         self.begin();
         for index in 0..ENTRIES {
-            if self.places.get(index) != Some(&Place::Empty)
+            if self
+                .places
+                .get(index)
+                .is_some_and(|place| *place != Place::Empty)
                 && let Some(entry) = self.entry(index)
             {
                 entry.listener.store(0, Ordering::Relaxed);
@@ -290,6 +294,7 @@ impl Directory {
     }
 
     fn set(&mut self, index: usize, place: Place) {
+        self.places.resize(ENTRIES, Place::Empty);
         if let Some(known) = self.places.get_mut(index) {
             *known = place;
         }

@@ -50,6 +50,7 @@ pub mod slice;
 pub mod spans;
 pub mod stack;
 pub mod targets;
+pub mod thread_stack;
 pub mod timers;
 pub mod urgent;
 pub mod worker;

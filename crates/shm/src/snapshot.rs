@@ -10,9 +10,11 @@ const PAGE: usize = 4096;
 #[repr(C, align(4096))]
 struct Page(UnsafeCell<[u8; PAGE]>);
 
-/// A buffer for a copy, which can be filled repeatedly.
+/// A buffer for a copy, which can be filled repeatedly. It takes memory from the first copy on.
 pub struct Snapshot {
     pages: Box<[Page]>,
+    /// The size of the buffer in pages.
+    count: usize,
     /// Offset of the copy in the file.
     start: usize,
     /// Bytes that were read.
@@ -31,9 +33,9 @@ impl Snapshot {
     /// An empty buffer for at least so many bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
-        let pages = (0..bytes.div_ceil(PAGE)).map(|_| Page(UnsafeCell::new([0; PAGE])));
         Self {
-            pages: pages.collect(),
+            pages: Box::default(),
+            count: bytes.div_ceil(PAGE),
             start: 0,
             filled: 0,
         }
@@ -42,7 +44,7 @@ impl Snapshot {
     /// Size of the buffer.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.pages.len() * PAGE
+        self.count * PAGE
     }
 
     /// Copies `length` bytes of a file from `start` on, or as many as fit and exist. The former copy is dropped.
@@ -53,6 +55,10 @@ impl Snapshot {
         let length = length.min(self.room());
         self.start = start;
         self.filled = 0;
+        if self.pages.is_empty() {
+            let pages = (0..self.count).map(|_| Page(UnsafeCell::new([0; PAGE])));
+            self.pages = pages.collect();
+        }
         // SAFETY: the pages are contiguous and borrowed for writing, and `length` is not beyond them.
         let into =
             unsafe { core::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), length) };

@@ -33,7 +33,6 @@ type Packet = (Vec<u8>, Vec<OwnedFd>);
 pub struct Endpoint {
     socket: OwnedFd,
     waiting: VecDeque<Packet>,
-    buffer: Vec<u8>,
 }
 
 /// What came.
@@ -56,7 +55,6 @@ impl Endpoint {
         Self {
             socket,
             waiting: VecDeque::new(),
-            buffer: Vec::new(),
         }
     }
 
@@ -112,12 +110,11 @@ impl Endpoint {
 
     /// The next message.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Received<T> {
-        self.buffer.clear();
-        self.buffer.reserve(SHORT);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        self.buffer.resize(SHORT + 1, 0);
-        let mut parts = [IoSliceMut::new(&mut self.buffer)];
+        // For this message only: most sessions are quiet, and there are many.
+        let mut buffer = vec![0; SHORT + 1];
+        let mut parts = [IoSliceMut::new(&mut buffer)];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received = match recvmsg(&self.socket, &mut parts, &mut ancillary, flags) {
             Ok(received) => received,
@@ -136,7 +133,7 @@ impl Endpoint {
         let lost = received
             .flags
             .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        let text = self.buffer.get(..received.bytes).filter(|_| !lost);
+        let text = buffer.get(..received.bytes).filter(|_| !lost);
         let read = text.and_then(|text| read(text, &mut descriptors));
         read.map_or(Received::Garbage, |message| {
             Received::Message(message, descriptors)

@@ -317,10 +317,10 @@ impl Tenants {
             .spawn(move || {
                 let _stack = netchannel_service::signal_stack::AlternateStack::new();
                 match bind(options, crossing) {
-                    Ok((daemon, ready)) => {
+                    Ok((mut daemon, ready)) => {
                         let heard = sender.send(Ok(ready));
                         if heard.is_ok()
-                            && let Err(error) = daemon.serve()
+                            && let Err(error) = daemon.run()
                         {
                             tracing::error!("a tenant is served no more: {error}");
                         }
@@ -385,11 +385,12 @@ struct Ready {
     control: Control,
 }
 
-/// On the tenant's thread.
+/// On the tenant's thread, whose stack is to hold little while it sleeps.
+#[inline(never)]
 fn bind(
     options: Options,
     crossing: Option<Arc<dyn Crossing>>,
-) -> Result<(Daemon, Ready), ServeError> {
+) -> Result<(Box<Daemon>, Ready), ServeError> {
     let tenant = options.tenant.clone().ok_or(ServeError::NoTenant)?;
     let mut stack = SessionStack::new(tenant).map_err(ServeError::Events)?;
     if let Some(crossing) = crossing {
@@ -399,7 +400,7 @@ fn bind(
     let control = stack.control();
     let daemon = Daemon::bind_with(options, |_| vec![Box::new(stack)])?;
     let stopper = daemon.stopper()?;
-    Ok((daemon, Ready { stopper, control }))
+    Ok((Box::new(daemon), Ready { stopper, control }))
 }
 
 /// Where the programs of a tenant attach.
