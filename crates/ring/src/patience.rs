@@ -51,10 +51,13 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
         self.budget
     }
 
-    /// Sets no budget for a while, and the smallest one after it: another thread needs the processor.
-    pub const fn minimise(&mut self) {
-        self.budget = 0;
-        self.restraint = RESTRAINT;
+    /// Notes a yield that gave the processor to another thread. If that thread `brought` what is waited for, the yield
+    /// was better than a sleep. Otherwise it needs the processor: no budget for a while, and the smallest one after it.
+    pub const fn note_preemption(&mut self, brought: bool) {
+        if !brought {
+            self.budget = 0;
+            self.restraint = RESTRAINT;
+        }
     }
 
     /// Learns from a sleep of `slept` ticks: spinning would have been better than a short sleep.
@@ -127,7 +130,7 @@ const fn is_before(one: u64, other: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Patience, RESTRAINT};
+    use super::{FIRST_BUDGET, Patience, RESTRAINT};
     use std::cell::Cell;
 
     const MICROSECOND: u64 = 1000;
@@ -181,9 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn who_met_another_thread_spins_no_more_for_a_while() {
+    fn who_met_another_thread_in_vain_spins_no_more_for_a_while() {
         let mut waiter = Waiter::new(0);
-        waiter.minimise();
+        waiter.note_preemption(true);
+        assert_eq!(waiter.budget(), FIRST_BUDGET * MICROSECOND);
+        waiter.note_preemption(false);
         for _ in 0..RESTRAINT {
             assert_eq!(waiter.budget(), 0);
             waiter.learn(0);

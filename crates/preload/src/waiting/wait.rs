@@ -49,20 +49,27 @@ pub fn initialise() {
     SINGLE_PROCESSOR.store(sys::processors() == 1, Ordering::Relaxed);
 }
 
-/// Spins until `ready` or until the thread's budget is used up. `far` says that the peer is on another host, for which
-/// another way of spinning is better. True when ready.
+/// Spins until `ready` or until the thread's budget is used up. True when ready.
 #[inline]
-pub fn spin_for(far: bool, ready: impl FnMut() -> bool) -> bool {
+pub fn spin(ready: impl FnMut() -> bool) -> bool {
+    spin_until(ready, true)
+}
+
+/// As [`spin`], in an event loop. `far` says that peers are on another host, for which another way of spinning is
+/// better. The loop counts itself how often it spins in vain, and goes on beside other threads: each of its many peers
+/// would have to wake it.
+#[inline]
+pub fn spin_in_loop(far: bool, ready: impl FnMut() -> bool) -> bool {
     if far {
         spin_yielding(ready)
     } else {
-        spin(ready)
+        spin_until(ready, false)
     }
 }
 
-/// Spins until `ready` or until the thread's budget is used up. True when ready.
+/// Spins; where the thread `learns`, it spins no more for a while after another thread needed the processor.
 #[inline]
-pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
+fn spin_until(mut ready: impl FnMut() -> bool, learns: bool) -> bool {
     if ready() {
         return true;
     }
@@ -89,11 +96,13 @@ pub fn spin(mut ready: impl FnMut() -> bool) -> bool {
             let before = clock::now();
             sys::yield_now();
             if clock::now().wrapping_sub(before) > PREEMPTED {
-                // Another thread needed the processor.
-                let mut patience = patience();
-                patience.minimise();
-                store_patience(patience);
-                return ready();
+                let found = ready();
+                if learns {
+                    let mut patience = patience();
+                    patience.note_preemption(found);
+                    store_patience(patience);
+                }
+                return found;
             }
         }
     }
@@ -142,7 +151,11 @@ fn sleep(
     ready: impl Fn(&Lane) -> bool,
     restarts: bool,
 ) -> Result<(), i32> {
-    if spin_for(lane.link.listener == RELAY, || ready(lane)) {
+    let found = match lane.link.listener == RELAY {
+        true => spin_yielding(|| ready(lane)),
+        false => spin(|| ready(lane)),
+    };
+    if found {
         return Ok(());
     }
     let entry = lane.socket.entry;

@@ -19,7 +19,7 @@ const MOST_AHEAD: u64 = 10_000 * clock::MICROSECOND;
 /// How often a client looks whether a leaving server has left: for two seconds.
 const MOST_LOOKS: u32 = 20_000;
 /// How often a loop publishes that it has looked.
-const LOOK_INTERVAL: u64 = 50 * clock::MICROSECOND;
+pub const LOOK_INTERVAL: u64 = 50 * clock::MICROSECOND;
 
 /// How many connections may wait for an event loop that is awake before a sleeping one is woken.
 const FEW_WAITING: u64 = 4;
@@ -28,25 +28,28 @@ const FEW_WAITING: u64 = 4;
 const RECENT: u64 = 3 * LOOK_INTERVAL;
 
 impl LinkEnd {
+    #[inline]
+    fn job_indices(&self) -> Option<&QueueIndices> {
+        self.region.at(self.layout.job_queue())
+    }
+
     fn job_queue(&self) -> Option<(&QueueIndices, &[Element])> {
-        let start = self.layout.job_queue();
-        let indices = self.region.at(start)?;
-        let elements = self
-            .region
-            .slice(start + size_of::<QueueIndices>(), QUEUE_CAPACITY)?;
+        let indices = self.job_indices()?;
+        let start = self.layout.job_queue() + size_of::<QueueIndices>();
+        let elements = self.region.slice(start, QUEUE_CAPACITY)?;
         Some((indices, elements))
     }
 
     /// (client) Claims a sleeping server: true where one sleeps, which the caller must wake with [`Self::announce`].
     pub fn claim(&self) -> bool {
-        let indices = self.job_queue();
-        indices.is_some_and(|(indices, _)| queue::claim_sleep(&indices.asleep, asleep::AWAKE))
+        let indices = self.job_indices();
+        indices.is_some_and(|indices| queue::claim_sleep(&indices.asleep, asleep::AWAKE))
     }
 
     /// (client) How long ago an event loop at the other end that is awake has looked, and how many connections wait for
     /// it.
     fn loop_state(&self) -> Option<(u64, u64)> {
-        let (indices, _) = self.job_queue()?;
+        let indices = self.job_indices()?;
         let looked = indices.looked.load(Ordering::Relaxed);
         let (tail, head) = (&indices.tail, &indices.head);
         let waiting = tail
@@ -70,15 +73,15 @@ impl LinkEnd {
 
     /// (client) Whether an event loop at the other end sleeps, which an announcement wakes.
     pub fn has_sleeping_loop(&self) -> bool {
-        let indices = self.job_queue();
-        indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Acquire) == asleep::RESTS)
+        let indices = self.job_indices();
+        indices.is_some_and(|indices| indices.asleep.load(Ordering::Acquire) == asleep::RESTS)
     }
 
     /// (client) Whether the server that last accepted from the queue, to which connections of this link go, was an
     /// event loop.
     pub fn accepted_by_loop(&self) -> bool {
-        let indices = self.job_queue();
-        indices.is_some_and(|(indices, _)| indices.asleep.load(Ordering::Relaxed) == asleep::LOOPS)
+        let indices = self.job_indices();
+        indices.is_some_and(|indices| indices.asleep.load(Ordering::Relaxed) == asleep::LOOPS)
     }
 
     /// (client) Announces a connection whose slot is filled in, and wakes the server if it sleeps or was `claimed`.
@@ -169,7 +172,7 @@ impl LinkEnd {
 
     /// (server) Publishes that this end is awake: in an event loop, or for an unknown time.
     pub fn set_awake(&self, loops: bool) {
-        if let Some((indices, _)) = self.job_queue() {
+        if let Some(indices) = self.job_indices() {
             let loops = loops && self.is_alive();
             let word = if loops { asleep::LOOPS } else { asleep::AWAKE };
             if loops {
@@ -181,11 +184,9 @@ impl LinkEnd {
         }
     }
 
-    /// (server) Publishes that an event loop looks at `now`.
+    /// (server) Publishes that an event loop looks at `now`. Called about once in each [`LOOK_INTERVAL`].
     pub fn publish_look(&self, now: u64) {
-        if let Some((indices, _)) = self.job_queue()
-            && now.wrapping_sub(indices.looked.load(Ordering::Relaxed)) > LOOK_INTERVAL
-        {
+        if let Some(indices) = self.job_indices() {
             indices.looked.store(now, Ordering::Relaxed);
         }
     }
@@ -193,7 +194,7 @@ impl LinkEnd {
     /// (server) Leaves the queue: no more connections are taken, except for those that one more look finds. The caller
     /// looks, and then calls [`Self::finish_leaving`].
     pub fn begin_leaving(&self) {
-        if let Some((indices, _)) = self.job_queue() {
+        if let Some(indices) = self.job_indices() {
             departure::leave(&indices.departure);
         }
         self.channel.with(|fd| {
@@ -217,7 +218,7 @@ impl LinkEnd {
         }
         self.has_left_queue.store(true, Ordering::Relaxed);
         drop(reading);
-        if let Some((indices, _)) = self.job_queue() {
+        if let Some(indices) = self.job_indices() {
             departure::finish(&indices.departure);
         }
     }
@@ -225,7 +226,7 @@ impl LinkEnd {
     /// (server) Whether there are connections to take.
     #[inline]
     pub fn has_jobs(&self) -> bool {
-        let Some((indices, _)) = self.job_queue() else {
+        let Some(indices) = self.job_indices() else {
             return false;
         };
         let head = indices.head.load(Ordering::Relaxed);
@@ -242,7 +243,7 @@ impl LinkEnd {
     /// (server) Asks for a doorbell; the caller, which accepts soon after it where it `loops`, checks
     /// [`Self::has_jobs`] once more.
     pub fn listen_for_jobs(&self, loops: bool) {
-        if let Some((indices, _)) = self.job_queue() {
+        if let Some(indices) = self.job_indices() {
             let word = if loops { asleep::RESTS } else { asleep::SLEEPS };
             indices.asleep.store(word, Ordering::Relaxed);
             // Pairs with the fence in `announce`.

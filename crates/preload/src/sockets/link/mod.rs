@@ -28,6 +28,7 @@ use crate::ground::lock::Lock;
 use crate::ground::{process, sys};
 
 pub use ending::{leave_all, reset_in_child};
+pub use jobs::LOOK_INTERVAL;
 
 /// One end of a link. Never freed: a thread may still access it.
 pub struct LinkEnd {

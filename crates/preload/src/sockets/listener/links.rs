@@ -23,6 +23,16 @@ pub(super) struct Registry {
     pub(super) listeners: Vec<&'static Listener>,
 }
 
+impl Registry {
+    /// The listener to which a daemon gave this number: rarely a former daemon, whose numbers are behind locks.
+    fn listener(&self, number: u32) -> Option<&'static Listener> {
+        let all = || self.listeners.iter().copied();
+        all()
+            .find(|listener| listener.number() == number)
+            .or_else(|| all().find(|listener| listener.has_number(number)))
+    }
+}
+
 pub(super) static REGISTRY: Lock<Registry> = Lock::new(Registry {
     clients: Vec::new(),
     servers: Vec::new(),
@@ -44,11 +54,7 @@ pub fn poll_jobs() {
                 return;
             };
             pending.announced = announced;
-            match registry
-                .listeners
-                .iter()
-                .find(|listener| listener.has_number(number))
-            {
+            match registry.listener(number) {
                 Some(listener) => listener.push(pending),
                 None => reset(&pending),
             }

@@ -298,7 +298,18 @@ impl Listener {
     }
 
     /// Takes a pending connection, if there is one, for an accept with these flags.
+    #[inline]
     pub fn take(&self, flags: i32) -> Option<Pending> {
+        if self.shared_queues().is_some() {
+            return self.take_beside_relatives(flags);
+        }
+        if !self.pending.any() {
+            poll_jobs();
+        }
+        self.pending.pop()
+    }
+
+    fn take_beside_relatives(&self, flags: i32) -> Option<Pending> {
         if let Some(pending) = self.take_shared() {
             return Some(pending);
         }
@@ -333,6 +344,7 @@ impl Listener {
     }
 
     /// As [`Self::has_pending`], where the links were looked at just before.
+    #[inline]
     pub fn has_pending_here(&self) -> bool {
         self.share_unless_accepting();
         self.has_taken() || self.has_queued()
@@ -360,6 +372,7 @@ impl Listener {
         }
     }
 
+    #[inline]
     fn has_taken(&self) -> bool {
         self.pending.any()
             || self.is_starved()

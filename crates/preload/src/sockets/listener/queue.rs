@@ -450,6 +450,7 @@ impl Listener {
     }
 
     /// Whether a connection is pending in the queue. Asks the kernel.
+    #[inline]
     pub(super) fn has_queued(&self) -> bool {
         let shared = self.shared_queues();
         shared.is_some_and(|shared| shared.queue().is_some_and(Queue::any))

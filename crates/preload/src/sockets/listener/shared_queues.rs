@@ -326,18 +326,23 @@ impl Listener {
 
     /// As [`Self::share`], after a look: a process that has just accepted without waiting is an event loop, and accepts
     /// the connections that it has seen.
+    #[inline]
     pub fn share_unless_accepting(&self) {
         if self.pending.any() && self.shared_queues().is_some() {
-            let accepted = self.accepted.load(Ordering::Relaxed);
-            // A loop may have waited for its processor.
-            let soon = if wake_ups::accepts_soon() {
-                LATE
-            } else {
-                wake_ups::SOON
-            };
-            if clock::now().wrapping_sub(accepted) > soon {
-                self.share();
-            }
+            self.share_if_not_accepting();
+        }
+    }
+
+    fn share_if_not_accepting(&self) {
+        let accepted = self.accepted.load(Ordering::Relaxed);
+        // A loop may have waited for its processor.
+        let soon = if wake_ups::accepts_soon() {
+            LATE
+        } else {
+            wake_ups::SOON
+        };
+        if clock::now().wrapping_sub(accepted) > soon {
+            self.share();
         }
     }
 

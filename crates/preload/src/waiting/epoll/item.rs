@@ -9,6 +9,7 @@ use super::edges::{Reported, Snapshot};
 use super::{EpollSet, by_index, flag};
 use crate::descriptors::table::{Kind, Word};
 use crate::sockets::lane::Lane;
+use crate::sockets::listener::Listener;
 use crate::sockets::socket::{self, status};
 
 /// A member.
@@ -165,6 +166,16 @@ impl Item {
     /// The present state. The counts are taken before the mask: a change in between is reported, perhaps twice, but
     /// never missed.
     pub fn snapshot(&self) -> Snapshot {
+        self.take_snapshot(Listener::has_pending)
+    }
+
+    /// As [`Self::snapshot`], where the links of listeners were looked at just before.
+    pub fn snapshot_after_look(&self) -> Snapshot {
+        self.take_snapshot(Listener::has_pending_here)
+    }
+
+    #[inline(always)]
+    fn take_snapshot(&self, has_pending: impl FnOnce(&Listener) -> bool) -> Snapshot {
         let input = flag(EPOLLIN | libc::EPOLLRDNORM);
         let shown = |any: bool| if any { input } else { 0 };
         let (mut arrived, mut full, mut news, mut held) = (0, 0, 0, false);
@@ -182,7 +193,7 @@ impl Item {
                         listener.count_arrivals();
                     }
                     arrived = listener.arrived();
-                    shown(listener.has_pending())
+                    shown(has_pending(listener))
                 }),
             Kind::Epoll => self.set().map_or(0, |set| {
                 // The first call takes the news and counts them.

@@ -128,6 +128,8 @@ struct State {
     listeners: NumberSet,
     nested: NumberSet,
     links: Vec<&'static LinkEnd>,
+    /// When it was last published that a loop looks at them, in the clock's units.
+    looked: u64,
     /// Counts the passes that reported events.
     round: u32,
     /// A member was removed since the last sleep: a wake-up may have gone to it.

@@ -9,6 +9,7 @@ use super::item::Item;
 use super::{EpollSet, NUMBER, State, flag, own_data};
 use crate::descriptors::table::Kind;
 use crate::ground::{clock, sys};
+use crate::sockets::link::LOOK_INTERVAL;
 use crate::sockets::listener;
 use crate::sockets::listener::Listener;
 use crate::sockets::socket::{self, status};
@@ -97,9 +98,7 @@ impl EpollSet {
             }
         }
         if !state.links.is_empty() {
-            let now = clock::now();
-            let alive = state.links.iter().filter(|link| link.is_alive());
-            alive.for_each(|link| link.publish_look(now));
+            Self::publish_look(state);
         }
         if state.board.is_some() {
             self.adopt_added(state);
@@ -134,6 +133,16 @@ impl EpollSet {
                     self.count(item);
                 }
             }
+        }
+    }
+
+    /// Publishes, often enough, that a loop looks at its links.
+    fn publish_look(state: &mut State) {
+        let now = clock::now();
+        if now.wrapping_sub(state.looked) > LOOK_INTERVAL {
+            state.looked = now;
+            let alive = state.links.iter().filter(|link| link.is_alive());
+            alive.for_each(|link| link.publish_look(now));
         }
     }
 
@@ -188,10 +197,10 @@ impl EpollSet {
                 .any(|link| link.is_alive() && link.has_jobs())
     }
 
-    /// The state of a member. A member that waits for room and has none asks the peer for a wake-up. A member that
+    /// The state of a member, after [`Self::absorb`]. A member that waits for room and has none asks the peer for a wake-up. A member that
     /// waits for room only and has it checks whether the peer is alive, which nothing else would do.
     fn snapshot(item: &Item) -> Snapshot {
-        let snapshot = item.snapshot();
+        let snapshot = item.snapshot_after_look();
         let alone = flag(libc::EPOLLOUT | libc::EPOLLWRNORM);
         if snapshot.mask == alone
             && item.is_due()

@@ -16,12 +16,12 @@ pub(super) fn memberships(socket: &Socket) -> Vec<Membership> {
     if !socket.has_memberships() {
         return Vec::new();
     }
-    let kept = socket.with_memberships(|list| list.clone());
     let known = |kept: &socket::Membership| {
         let set = by_index(kept.set as usize)?;
         Some(Membership::new(set, kept.item))
     };
-    kept.iter().flatten().filter_map(known).collect()
+    let kept = socket.with_memberships(|list| list.iter().filter_map(known).collect());
+    kept.unwrap_or_default()
 }
 
 /// The item of a membership, if it still belongs to this socket.
