@@ -21,6 +21,8 @@ cases! {
         corner_04_one_queue_waits_over_an_exec,
         corner_04_one_queue_threads_of_a_new_program,
         corner_04_one_queue_old_relatives_keep_none_from_a_new_program,
+        corner_04_one_queue_a_look_keeps_none_from_a_new_program,
+        corner_04_one_queue_a_look_of_a_new_program_keeps_none,
         corner_04_one_queue_ends_for_all_when_one_shuts_it,
     ];
 }
@@ -255,6 +257,46 @@ fn corner_04_one_queue_old_relatives_keep_none_from_a_new_program(family: Family
     ask_echo(client, b"for the new program");
     sys::close(client).unwrap();
     new.join();
+}
+
+/// A listener that does not block, and a child with it that has executed a helper, and a socket to talk to it.
+fn new_program(
+    family: Family,
+    helper: &str,
+) -> (Descriptor, std::net::SocketAddr, Child, Descriptor) {
+    let (listening, address) = listener(family);
+    sys::fcntl(listening, libc::F_SETFL, libc::O_NONBLOCK).unwrap();
+    let [remote, local] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
+    sys::fcntl(local, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let new = exec_child(&[helper], listening, &[&remote.to_string()], true);
+    sys::close(remote).unwrap();
+    (listening, address, new, local)
+}
+
+fn corner_04_one_queue_a_look_keeps_none_from_a_new_program(family: Family) {
+    let (listening, address, new, control) = new_program(family, "accept-at-once-when-told");
+    assert_eq!(sys::read(control, &mut [0; 8]), Ok(4));
+    let client = connect_to(address);
+    // Twice: the connection is still there after the first look.
+    await_events(listening, libc::POLLIN);
+    await_events(listening, libc::POLLIN);
+    assert_eq!(sys::write(control, b"go"), Ok(2));
+    ask_echo(client, b"for the new program");
+    sys::close(client).unwrap();
+    new.join();
+}
+
+fn corner_04_one_queue_a_look_of_a_new_program_keeps_none(family: Family) {
+    let (listening, address, new, control) = new_program(family, "look-when-told");
+    let client = connect_to(address);
+    assert_eq!(sys::read(control, &mut [0; 8]), Ok(4));
+    send_all(client, &[0]);
+    let server = sys::accept4(listening, 0).expect("accept4");
+    expect_bytes(server, &[0]);
+    sys::close(server).unwrap();
+    assert_eq!(sys::write(control, b"go"), Ok(2));
+    new.join();
+    sys::close(client).unwrap();
 }
 
 fn corner_04_one_queue_threads_of_a_new_program(family: Family) {

@@ -32,6 +32,21 @@ pub fn run(arguments: &[String]) {
             let connection = sys::accept(number(1)).expect("accept");
             echo(connection);
         }
+        // The same, where the connection is there and the accept does not wait.
+        "accept-at-once-when-told" => {
+            let control = number(2);
+            assert_eq!(sys::write(control, b"here"), Ok(4));
+            assert_eq!(sys::read(control, &mut [0; 4]), Ok(2));
+            let connection = sys::accept4(number(1), 0).expect("accept4");
+            echo(connection);
+        }
+        // Waits for a connection, reports it, and does not accept it until it is released.
+        "look-when-told" => {
+            let control = number(2);
+            await_events(number(1), libc::POLLIN);
+            assert_eq!(sys::write(control, b"here"), Ok(4));
+            assert_eq!(sys::read(control, &mut [0; 4]), Ok(2));
+        }
         // The limits of address space, as the kernel reports them.
         "expect-addresses" => {
             let text = std::fs::read_to_string("/proc/self/limits").expect("limits");

@@ -226,10 +226,10 @@ fn open_to_programs(fd: i32, socket: Option<Socket>, backlog: i32) {
     {
         return;
     }
-    let Some(listener) = Listener::register(fd, backlog) else {
+    let known = socket.is_some();
+    let Some(listener) = Listener::register(fd, backlog, !known) else {
         return;
     };
-    let known = socket.is_some();
     let socket = match socket.or_else(|| socket::allocate(Kind::Kernel, State::Kernel)) {
         Some(socket) => socket,
         None => return listener.close(false),

@@ -118,7 +118,7 @@ impl Listener {
         }
     }
 
-    fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
+    pub(super) fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
         let mut words = [0; 14];
         words[0] = pending.link.number;
         words[1] = u64::from(self.number());

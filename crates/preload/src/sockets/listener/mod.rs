@@ -5,6 +5,7 @@ mod awaiting;
 pub mod daemon_renewal;
 mod hand_over;
 mod links;
+mod looks;
 mod option_snapshots;
 mod pending_queue;
 mod queue;
@@ -147,6 +148,10 @@ pub struct Listener {
     accepted: AtomicU64,
     /// This process has called accept.
     accepts: AtomicBool,
+    /// It was inherited over an exec, or received.
+    is_inherited: bool,
+    /// A look has left connections with the daemon, which may still be there.
+    is_left: AtomicBool,
     /// A set of the program has reported it because of virtual connections, and no accept has found their end since.
     was_reported: AtomicBool,
     /// The kernel has reported it since its queue was last seen empty, or its queue was never looked at.
@@ -189,8 +194,8 @@ impl Socket {
 }
 
 impl Listener {
-    /// Announces the listener `fd` to the daemon. `None` where there is no daemon or it refuses.
-    pub fn register(fd: i32, backlog: i32) -> Option<&'static Self> {
+    /// Announces the listener `fd` to the daemon; it was made by this image, or `inherited`. `None` where there is no daemon or it refuses.
+    pub fn register(fd: i32, backlog: i32, inherited: bool) -> Option<&'static Self> {
         attach::ensure()?;
         let address = names::kernel_address(fd, false)?;
         // What an accept has to know before it reserves its number is found out here.
@@ -212,6 +217,8 @@ impl Listener {
             arrived: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             accepts: AtomicBool::new(false),
+            is_inherited: inherited,
+            is_left: AtomicBool::new(false),
             was_reported: AtomicBool::new(false),
             kernel_reported: AtomicBool::new(true),
             wake_ups: WakeUps::new(),
@@ -346,8 +353,8 @@ impl Listener {
     /// As [`Self::has_pending`], where the links were looked at just before.
     #[inline]
     pub fn has_pending_here(&self) -> bool {
-        self.share_unless_accepting();
-        self.has_taken() || self.has_queued()
+        self.leave_unless_accepting();
+        self.has_taken() || self.has_queued() || self.has_left()
     }
 
     /// As [`Self::has_pending`], for an edge-triggered member: counts all connections that have come.

@@ -22,7 +22,7 @@ use super::wake_ups;
 use super::{Addresses, Listener, Pending, mark_awake, poll_jobs};
 use crate::descriptors::channel::Channel;
 use crate::descriptors::{attach, limits, names};
-use crate::ground::{clock, sys};
+use crate::ground::sys;
 use crate::sockets::link::Loan;
 use crate::sockets::{foreign, socket};
 
@@ -31,8 +31,6 @@ const WORDS: usize = 16;
 const BYTES: usize = WORDS * size_of::<u64>();
 /// Size of the ring that is handed over, where the arena is not large.
 const LEAST_APART_LOG2: u32 = 18;
-/// As [`wake_ups::SOON`], for a loop that accepts as soon as it is notified: it may have waited for its processor.
-const LATE: u64 = 20_000 * clock::MICROSECOND;
 /// How often a process tries again while another one takes a connection.
 const TRIES: usize = 100;
 
@@ -321,37 +319,6 @@ impl Listener {
             fence(Ordering::SeqCst);
             poll_jobs();
             self.share();
-        }
-    }
-
-    /// As [`Self::share`], after a look: a process that has just accepted without waiting is an event loop, and accepts
-    /// the connections that it has seen.
-    #[inline]
-    pub fn share_unless_accepting(&self) {
-        if self.pending.any() && self.shared_queues().is_some() {
-            self.share_if_not_accepting();
-        }
-    }
-
-    fn share_if_not_accepting(&self) {
-        let accepted = self.accepted.load(Ordering::Relaxed);
-        // A loop may have waited for its processor.
-        let soon = if wake_ups::accepts_soon() {
-            LATE
-        } else {
-            wake_ups::SOON
-        };
-        if clock::now().wrapping_sub(accepted) > soon {
-            self.share();
-        }
-    }
-
-    /// Notes that an accept that does not wait has taken a connection.
-    pub fn note_accept(&self) {
-        if self.shared_queues().is_some() {
-            let now = clock::now();
-            self.accepted.store(now, Ordering::Relaxed);
-            wake_ups::note_accept(now);
         }
     }
 
