@@ -166,6 +166,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.11", Once, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
     // A port of a listener that is gone, whose connections another process has.
     rule("8.11", Rest, &["bind"], ["", "accept&unspec&fork|accept&shutdown&fork", "-1 EADDRINUSE", "0"]),
+    // A name that it would have given is missing afterwards.
+    rule("8.13", Rest, &["bind"], ["", "setrlimit", "0", "-1 EMFILE"]),
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
     rule("8.13", Once, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
