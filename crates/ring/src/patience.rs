@@ -7,8 +7,6 @@ const MOST_BUDGET: u64 = 50;
 const LEAST_BUDGET: u64 = 1;
 /// The budget of a new thread.
 const FIRST_BUDGET: u64 = 20;
-/// Sleeps without a spin before them, after another thread needed the processor.
-const RESTRAINT: u32 = 32;
 /// Longest time in which other threads are let run between looks.
 const LONGEST_YIELDING: u64 = 300;
 /// A shorter yield met no other thread that wanted the processor.
@@ -52,11 +50,12 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
     }
 
     /// Notes a yield that gave the processor to another thread. If that thread `brought` what is waited for, the yield
-    /// was better than a sleep. Otherwise it needs the processor: no budget for a while, and the smallest one after it.
-    pub const fn note_preemption(&mut self, brought: bool) {
+    /// was better than a sleep. Otherwise it needs the processor: no budget for so many sleeps as the `restraint` says,
+    /// and the smallest one after them.
+    pub const fn note_preemption(&mut self, brought: bool, restraint: u32) {
         if !brought {
             self.budget = 0;
-            self.restraint = RESTRAINT;
+            self.restraint = restraint;
         }
     }
 
@@ -130,7 +129,7 @@ const fn is_before(one: u64, other: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_BUDGET, Patience, RESTRAINT};
+    use super::{FIRST_BUDGET, Patience};
     use std::cell::Cell;
 
     const MICROSECOND: u64 = 1000;
@@ -186,10 +185,10 @@ mod tests {
     #[test]
     fn who_met_another_thread_in_vain_spins_no_more_for_a_while() {
         let mut waiter = Waiter::new(0);
-        waiter.note_preemption(true);
+        waiter.note_preemption(true, 4);
         assert_eq!(waiter.budget(), FIRST_BUDGET * MICROSECOND);
-        waiter.note_preemption(false);
-        for _ in 0..RESTRAINT {
+        waiter.note_preemption(false, 4);
+        for _ in 0..4 {
             assert_eq!(waiter.budget(), 0);
             waiter.learn(0);
         }

@@ -24,6 +24,12 @@ const TOKENS: usize = 64;
 /// A yield that takes this long gave the processor to another thread.
 const PREEMPTED: u64 = 8 * MICROSECOND;
 
+/// Sleeps without a spin, after another thread needed the processor.
+const RESTRAINT: u32 = 4;
+/// The same where connections go through the queue of a listener: its acceptors sleep in the kernel, one connection at a
+/// time, and each that is woken needs a processor.
+const RESTRAINT_BY_QUEUE: u32 = 32;
+
 type Patience = netchannel_ring::patience::Patience<MICROSECOND>;
 
 thread_local! {
@@ -52,7 +58,7 @@ pub fn initialise() {
 /// Spins until `ready` or until the thread's budget is used up. True when ready.
 #[inline]
 pub fn spin(ready: impl FnMut() -> bool) -> bool {
-    spin_until(ready, true)
+    spin_until(ready, Some(RESTRAINT))
 }
 
 /// As [`spin`], in an event loop. `far` says that peers are on another host, for which another way of spinning is
@@ -63,13 +69,13 @@ pub fn spin_in_loop(far: bool, ready: impl FnMut() -> bool) -> bool {
     if far {
         spin_yielding(ready)
     } else {
-        spin_until(ready, false)
+        spin_until(ready, None)
     }
 }
 
-/// Spins; where the thread `learns`, it spins no more for a while after another thread needed the processor.
+/// Spins. After another thread needed the processor, the thread sleeps without a spin as often as the `restraint` says.
 #[inline]
-fn spin_until(mut ready: impl FnMut() -> bool, learns: bool) -> bool {
+fn spin_until(mut ready: impl FnMut() -> bool, restraint: Option<u32>) -> bool {
     if ready() {
         return true;
     }
@@ -97,9 +103,9 @@ fn spin_until(mut ready: impl FnMut() -> bool, learns: bool) -> bool {
             sys::yield_now();
             if clock::now().wrapping_sub(before) > PREEMPTED {
                 let found = ready();
-                if learns {
+                if let Some(restraint) = restraint {
                     let mut patience = patience();
-                    patience.note_preemption(found);
+                    patience.note_preemption(found, restraint);
                     store_patience(patience);
                 }
                 return found;
@@ -151,9 +157,12 @@ fn sleep(
     ready: impl Fn(&Lane) -> bool,
     restarts: bool,
 ) -> Result<(), i32> {
-    let found = match lane.link.listener == RELAY {
-        true => spin_yielding(|| ready(lane)),
-        false => spin(|| ready(lane)),
+    let found = if lane.link.listener == RELAY {
+        spin_yielding(|| ready(lane))
+    } else if lane.link.is_queued() {
+        spin_until(|| ready(lane), Some(RESTRAINT_BY_QUEUE))
+    } else {
+        spin(|| ready(lane))
     };
     if found {
         return Ok(());
