@@ -1,8 +1,9 @@
 #!/bin/bash
 # Containers as a tenant: a rootless podman with an image that is not the host, made here without a network. nginx in it is reached at the
 # published port and sees true addresses, curl in it reaches the world, by name too, and not what it may not; the daemon is renewed under
-# it; programs of musl start. Then bubblewrap, unshare and what systemd does for PrivateNetwork=yes.
-LIMIT=${LIMIT:-150}
+# it. The same with an image that has no glibc: static programs, Go's and musl's under a supervisor. Then bubblewrap, unshare and what
+# systemd does for PrivateNetwork=yes.
+LIMIT=${LIMIT:-240}
 # In a user namespace a folder of the host's root is believed only where no other user can make one.
 TMPDIR=/var/lib
 [ -w "$TMPDIR" ] || { echo "skipped: namespaces are made by root only"; exit 77; }
@@ -87,22 +88,57 @@ http {
     }
 }
 CONFIGURATION
-    if command -v musl-gcc >/dev/null; then
-        printf '#include <stdio.h>\nint main(void) { puts("musl"); return 0; }\n' >"$TMP/musl.c"
-        musl-gcc -o "$image/bin/musl" "$TMP/musl.c"
-        cp --parents -L /lib/ld-musl-*.so.1 "$image"
+}
+
+# make_bare_image FOLDER: programs that the library can not enter, and nothing else. Which there are: STATIC.
+make_bare_image() {
+    local image=$1
+    STATIC=()
+    mkdir -p "$image"/{bin,etc,proc,sys,dev,tmp,run}
+    printf 'root:x:0:0:root:/:/bin/sh\n' >"$image/etc/passwd"
+    printf 'nameserver %s\n' "$WORLD" >"$image/etc/resolv.conf"
+    if command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1; then
+        cp "$(readlink -f "$(command -v busybox)")" "$image/bin/busybox"
+        ln -s busybox "$image/bin/sh"
+        STATIC+=(busybox)
     fi
+    if command -v go >/dev/null; then
+        GOFLAGS='' GO111MODULE=off GOCACHE=${GOCACHE:-$TMP/go-cache} CGO_ENABLED=0 GOTOOLCHAIN=local \
+            go build -o "$image/bin/web" "$HERE/helpers/static.go"
+        STATIC+=(web)
+    fi
+    if command -v musl-gcc >/dev/null; then
+        musl-gcc -O1 -pthread -o "$image/bin/sockets" "$HERE/helpers/static.c"
+        musl-gcc -O1 -o "$image/bin/names" "$HERE/helpers/static_names.c"
+        cp --parents -L /lib/ld-musl-*.so.1 "$image"
+        STATIC+=(musl)
+    fi
+}
+
+# has_static NAME
+has_static() {
+    case " ${STATIC[*]} " in
+        *" $1 "*) return 0 ;;
+    esac
+    left_out "$1 in a container: not installed here"
+    return 1
 }
 
 has_podman() {
     command -v podman >/dev/null || { left_out "podman: not installed"; return 1; }
-    make_image "$TMP/image"
-    tar --owner=0 --group=0 -C "$TMP/image" -cf "$TMP/image.tar" .
-    chmod a+r "$TMP/image.tar"
+    local image
+    make_image "$TMP/page"
+    make_bare_image "$TMP/bare"
+    for image in page bare; do
+        tar --owner=0 --group=0 -C "$TMP/$image" -cf "$TMP/$image.tar" .
+        chmod a+r "$TMP/$image.tar"
+    done
     HAS_PODMAN=yes
     local try=("${RUN[@]}" --rm --network=none localhost/page /bin/sh -c 'echo it runs')
     for OWNER_IS in "without privileges" root; do
-        as_owner "${PODMAN[@]}" import "$TMP/image.tar" localhost/page >"$TMP/import.log" 2>&1
+        for image in page bare; do
+            as_owner "${PODMAN[@]}" import "$TMP/$image.tar" "localhost/$image" >"$TMP/import.log" 2>&1
+        done
         if [ "$(as_owner "${try[@]}" 2>"$TMP/podman.log")" = "it runs" ]; then return 0; fi
         left_out "podman $OWNER_IS: $(grep -vE '^$' "$TMP/podman.log" "$TMP/import.log" -h | tail -n 1)"
         UNPRIVILEGED=()
@@ -132,17 +168,55 @@ podman_serves() {
     local other=("${RUN[@]}" --rm localhost/page /bin/curl --silent --max-time 10)
     expect "to the world by name" small "$(in_tenant "${other[@]}" http://four.world.test:8000/small)"
     expect "to what it may not" "exit 7" "$(in_tenant "${other[@]}" "http://$HOST_ADDRESS:8080/" || echo "exit $?")"
-    if [ -e "$TMP/image/bin/musl" ]; then
-        expect "a program of musl" musl "$(in_tenant "${RUN[@]}" --rm localhost/page /bin/musl 2>&1)"
-    else
-        left_out "a program of musl"
-    fi
     # The daemon is renewed: what starts in the container finds the next one, as its folder is still there.
     stop "$DAEMON"
     serve
     expect "to the world after a new daemon" small "$(as_owner "${PODMAN[@]}" exec web /bin/curl --silent "http://$WORLD:8000/small")"
     as_owner "${PODMAN[@]}" rm --force --time 1 web >/dev/null
     expect "after its end" "exit 7" "$(page '' || echo "exit $?")"
+}
+
+# ---- programs that the library can not enter --------------------------------------------------------------------------
+
+# bare COMMAND...: in a container of its own, of an image without glibc.
+bare() {
+    in_tenant "${RUN[@]}" --rm localhost/bare "$@" 2>&1
+}
+
+podman_supervises() {
+    if has_static busybox; then
+        expect "busybox: to the world" small "$(bare /bin/busybox wget -q -O - "http://$WORLD:8000/small")"
+        expect "busybox: its exit code" 7 "$(bare /bin/busybox sh -c 'exit 7' || echo $?)"
+        expect "busybox: not there" "exit 127" "$(bare /bin/missing >/dev/null || echo "exit $?")"
+    fi
+    if has_static musl; then
+        limited 20 "$TMP/bare/bin/sockets" >"$TMP/sockets.kernel" 2>&1
+        # One of its children executes a shell.
+        has_static busybox || sed -i 's/executed//' "$TMP/sockets.kernel"
+        bare /bin/sockets >"$TMP/sockets.container" || true
+        diff "$TMP/sockets.kernel" "$TMP/sockets.container" || fail "musl in a container saw something else than over kernel TCP"
+        CHECKED=$((CHECKED + 1))
+        expect "musl: names" "four.world.test:  $WORLD" "$(bare /bin/names four.world.test)"
+    fi
+    has_static web || return 0
+    expect "Go: to the world by name" "200, 5 bytes" "$(bare /bin/web fetch http://four.world.test:8000/small | cut -d, -f1,2)"
+    expect "Go: to what it may not" "permission denied" "$(bare /bin/web dial "$HOST_ADDRESS:8080")"
+    in_tenant "${RUN[@]}" --detach --name bare localhost/bare /bin/web serve :80 >"$TMP/run.log" 2>&1 || fail "podman run: $(cat "$TMP/run.log")"
+    until_true 10 "a Go server in a container" page who
+    expect "Go: the client's address" "$WORLD $OWN:80" "$(page who)"
+    # The first process passes signals on, and is there again with the container.
+    expect "Go: ended by a signal" 143 "$(as_owner "${PODMAN[@]}" stop --time 10 bare >/dev/null && as_owner "${PODMAN[@]}" wait bare)"
+    as_owner "${PODMAN[@]}" start bare >/dev/null
+    until_true 10 "a Go server in a container that is started again" page who
+    # What is executed in a container that runs names the supervisor itself.
+    expect "Go: executed in it" "connected" "$(as_owner "${PODMAN[@]}" exec bare /run/.netchannel/netchannel-supervisor /bin/web dial "$WORLD:8000")"
+    as_owner "${PODMAN[@]}" rm --force --time 1 bare >/dev/null
+    SUPERVISED=(--static=off)
+    expect "Go: without a supervisor" "network is unreachable" "$(bare /bin/web dial "$WORLD:8000")"
+    SUPERVISED=(--static=plain)
+    rm "$TMP/tenants/web/nc.sock.lib/netchannel-supervisor"
+    expect "a supervisor that is gone" "1 sentence" "$(bare /bin/true 2>&1 | grep -c 'have no network in this container: .* has no netchannel-supervisor.*not run') sentence"
+    SUPERVISED=()
 }
 
 # ---- other ways to have no network ---------------------------------------------------------------------------------
@@ -186,7 +260,7 @@ mkdir "$TMP/bin" "$PLACE" "$TMP/www"
 chmod 755 "$TMP"
 chown "$OWNER_ID" "$PLACE"
 # Where its owner may read it.
-cp "$NETCHANNEL_PROGRAM" "$(dirname "$NETCHANNEL_PROGRAM")/libnetchannel.so" "$TMP/bin/"
+cp "$NETCHANNEL_PROGRAM" "$(dirname "$NETCHANNEL_PROGRAM")"/{libnetchannel.so,netchannel-supervisor} "$TMP/bin/"
 NETCHANNEL_PROGRAM=$TMP/bin/netchannel
 cat >"$TMP/netchannel.toml" <<CONFIGURATION
 [host]
@@ -206,7 +280,10 @@ printf small >"$TMP/www/small"
 TEST_ADDRESS=$WORLD start world "${OUT[@]}" "$PYTHON" "$HERE/helpers/http_server.py" 8000 "$TMP/www"
 start names "${OUT[@]}" "$PYTHON" "$HERE/helpers/dns_server.py" "$WORLD" 53 "$WORLD"
 until_true 10 "the world's server" "${OUT[@]}" curl --silent "http://$WORLD:8000/small"
-if has_podman; then podman_serves; fi
+if has_podman; then
+    podman_serves
+    podman_supervises
+fi
 sandboxes
 stop "$DAEMON"
 echo "result: $CHECKED expectations met"

@@ -370,8 +370,7 @@ pub enum TenantsCommand {
 /// `netchannel tenants run`.
 #[derive(Debug, Args)]
 pub struct TenantProgram {
-    /// What programs get that the library cannot enter: static ones, Go, musl [default: plain; off for what makes
-    /// containers]
+    /// What programs get that the library cannot enter, also within a container: static ones, Go, musl [default: plain]
     #[arg(long = "static", value_enum, value_name = "WAY")]
     pub static_programs: Option<StaticChoice>,
     /// The tenant, as the configuration names it

@@ -15,6 +15,7 @@ mod arguments;
 mod ask;
 mod bench;
 mod config;
+mod containers;
 mod daemon;
 mod doctor;
 mod executable;

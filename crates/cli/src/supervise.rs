@@ -5,10 +5,9 @@ use crate::executable::{self, Obstacle};
 use crate::executing::{self, FAILED, Host};
 use crate::library;
 use crate::show::complain;
-use netchannel_supervisor::{End, Options};
+use netchannel_supervisor::{End, Options, exit_code};
 use std::ffi::{OsString, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::process::ExitStatusExt;
 
 /// Whether a supervisor gives connections to a program that the library cannot enter for this reason.
 pub const fn helps(obstacle: Obstacle) -> bool {
@@ -54,10 +53,7 @@ pub fn supervise(arguments: &Supervise) -> c_int {
         is_tenant: arguments.is_tenant,
     };
     match netchannel_supervisor::run(&options) {
-        Ok(End::Status(status)) => status
-            .code()
-            .or_else(|| status.signal().map(|signal| 128 + signal))
-            .unwrap_or(FAILED),
+        Ok(End::Status(status)) => exit_code(status).map_or(FAILED, c_int::from),
         Ok(End::NotExecuted(error)) => match options.program.first() {
             Some(name) => executing::not_executed(name, &error),
             None => FAILED,

@@ -2,6 +2,7 @@
 
 use crate::arguments::{Asking, StaticChoice, TenantProgram, Tenants, TenantsCommand};
 use crate::ask::{ask, finish, json, unexpected};
+use crate::containers::{self, Place};
 use crate::executing::{self, FAILED, Host};
 use crate::library;
 use crate::show::{bytes, complain, or_hyphen, table};
@@ -10,13 +11,11 @@ use crate::supervise;
 use netchannel_control::path::{SOCKET_VARIABLE, library_folder};
 use netchannel_control::tenants::TenantView;
 use netchannel_control::types::{Request, Response};
-use std::ffi::{OsStr, OsString, c_int};
+use std::ffi::{OsString, c_int};
 use std::path::{Path, PathBuf};
 
 /// What is said where there are none.
 const NONE: &str = "no tenant is configured: add [[tenants]] to netchannel.toml (docs/tenants.md)";
-/// Programs that make containers, which take the tenant's folder and the environment as options.
-const CONTAINER_MAKERS: [&str; 3] = ["podman", "docker", "nerdctl"];
 
 /// Names and values.
 type Environment = Vec<(OsString, OsString)>;
@@ -32,7 +31,10 @@ pub fn tenants(arguments: &Tenants) -> c_int {
             }
         })),
         Some(TenantsCommand::Run(program)) => match prepare(&arguments.asking, program) {
-            Ok((words, environment)) if is_supervised(program) => {
+            // What makes containers has a network of its own, which it needs.
+            Ok((words, environment))
+                if is_supervised(program) && containers::maker(&words).is_none() =>
+            {
                 supervise::execute(&words, &environment, Host::Tenant)
             }
             Ok((words, environment)) => executing::execute(&words, &environment),
@@ -44,14 +46,9 @@ pub fn tenants(arguments: &Tenants) -> c_int {
     }
 }
 
-/// Whether programs that the library can not enter get a supervisor. What makes containers has a network of its own, which it
-/// needs.
+/// Whether programs that the library can not enter get a supervisor.
 fn is_supervised(program: &TenantProgram) -> bool {
-    let default = match container_options(&program.program) {
-        Some(_) => StaticChoice::Off,
-        None => StaticChoice::Plain,
-    };
-    program.static_programs.unwrap_or(default) == StaticChoice::Plain
+    program.static_programs != Some(StaticChoice::Off)
 }
 
 /// Asks about programs of a tenant from now on, where one is named: of its own CoreEngine.
@@ -138,13 +135,24 @@ fn prepare(
         None => library::find().map_err(|error| error.to_string())?,
     };
     let words = &program.program;
-    if let Some(place) = container_options(words) {
-        let folder = socket.parent().unwrap_or(Path::new("/"));
+    if let Some((maker, at)) = containers::maker(words) {
+        let place = Place {
+            folder: socket.parent().unwrap_or(Path::new("/")),
+            socket: &socket,
+            library: &library,
+        };
+        let mut options = containers::options(&place, words);
+        if is_supervised(program) {
+            match containers::supervise(maker, &place, words) {
+                Ok(more) => options.extend(more),
+                Err(sentence) if program.static_programs.is_some() => {
+                    return Err(format!("{sentence}; not run"));
+                }
+                Err(sentence) => complain(&sentence),
+            }
+        }
         let mut words = words.clone();
-        words.splice(
-            place..place,
-            options(folder, &socket, &library, words.clone()),
-        );
+        words.splice(at..at, options);
         return Ok((words, std::env::vars_os().collect()));
     }
     let mut environment: Environment = std::env::vars_os().collect();
@@ -200,101 +208,9 @@ fn placed_library(socket: &Path) -> Option<PathBuf> {
         .then(|| folder.join("$LIB").join(library::NAME))
 }
 
-/// Where options of a command that makes a container go: behind its `run` or `create`. `None` for other commands.
-fn container_options(words: &[OsString]) -> Option<usize> {
-    let maker = Path::new(words.first()?).file_name()?.to_str()?;
-    if !CONTAINER_MAKERS.contains(&maker) {
-        return None;
-    }
-    let makes = |word: &OsString| word == "run" || word == "create";
-    words.iter().position(makes).map(|place| place + 1)
-}
-
-/// The options that make a container the tenant's.
-fn options(folder: &Path, socket: &Path, library: &Path, words: Vec<OsString>) -> Vec<OsString> {
-    let joined = |parts: &[&OsStr]| {
-        parts.iter().fold(OsString::new(), |mut all, part| {
-            all.push(part);
-            all
-        })
-    };
-    let volume = |path: &Path| {
-        let path = path.as_os_str();
-        joined(&[
-            "--volume=".as_ref(),
-            path,
-            ":".as_ref(),
-            path,
-            ":ro".as_ref(),
-        ])
-    };
-    let mut options = vec![volume(folder)];
-    if !library.starts_with(folder) {
-        options.push(volume(library));
-    }
-    options.push(joined(&["--env=LD_PRELOAD=".as_ref(), library.as_os_str()]));
-    options.push(joined(&[
-        "--env=".as_ref(),
-        SOCKET_VARIABLE.as_ref(),
-        "=".as_ref(),
-        socket.as_os_str(),
-    ]));
-    let says_network = |word: &OsString| {
-        let word = word.as_encoded_bytes();
-        word.starts_with(b"--network") || word.starts_with(b"--net")
-    };
-    if !words.iter().any(says_network) {
-        options.push("--network=none".into());
-    }
-    options
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(line: &str) -> Vec<OsString> {
-        line.split(' ').map(OsString::from).collect()
-    }
-
-    #[test]
-    fn options_go_behind_what_makes_the_container() {
-        let place = |line| container_options(&words(line));
-        assert_eq!(place("podman run -d image"), Some(2));
-        assert_eq!(
-            place("/usr/bin/docker --log-level warn create image"),
-            Some(4)
-        );
-        assert_eq!(place("podman ps"), None);
-        assert_eq!(place("unshare -n run"), None);
-    }
-
-    #[test]
-    fn a_container_gets_the_folder_the_library_and_no_network() {
-        let with = |library: &str, line| {
-            let (folder, socket) = (Path::new("/run/t"), Path::new("/run/t/nc.sock"));
-            let all = options(folder, socket, Path::new(library), words(line));
-            all.iter()
-                .map(|one| one.to_str().unwrap().to_owned())
-                .collect::<Vec<_>>()
-        };
-        let given = |line| with("/usr/lib/l.so", line);
-        let placed = with("/run/t/nc.sock.lib/$LIB/l.so", "podman run image");
-        assert_eq!(
-            (placed.len(), placed[1].as_str()),
-            (4, "--env=LD_PRELOAD=/run/t/nc.sock.lib/$LIB/l.so")
-        );
-        let all = [
-            "--volume=/run/t:/run/t:ro",
-            "--volume=/usr/lib/l.so:/usr/lib/l.so:ro",
-            "--env=LD_PRELOAD=/usr/lib/l.so",
-            "--env=NETCHANNEL_SOCKET=/run/t/nc.sock",
-            "--network=none",
-        ];
-        assert_eq!(given("podman run image"), all);
-        assert_eq!(given("podman run --network=none image"), all[..4]);
-        assert_eq!(given("podman run --net host image"), all[..4]);
-    }
 
     #[test]
     fn stacks_of_new_and_old_connections_are_told() {

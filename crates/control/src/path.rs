@@ -89,8 +89,12 @@ pub fn lock_file(attach: &Path) -> PathBuf {
 
 /// The file name of the library.
 pub const LIBRARY: &str = "libnetchannel.so";
+/// The file name of the supervisor for programs of containers.
+pub const SUPERVISOR: &str = "netchannel-supervisor";
+/// The file name of the dynamic linker that it is started with.
+pub const LINKER: &str = "ld.so";
 
-/// The folder of the library for programs of a tenant, beside its attach socket.
+/// The folder of the library, and of the supervisor, for programs of a tenant, beside its attach socket.
 #[must_use]
 pub fn library_folder(attach: &Path) -> PathBuf {
     suffixed(attach, ".lib")

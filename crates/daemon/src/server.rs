@@ -38,7 +38,7 @@ mod meeting;
 mod metrics;
 mod programs;
 mod stacks;
-mod tenant_library;
+mod tenant_files;
 mod tenants;
 mod turns;
 mod users;

@@ -31,4 +31,7 @@ mod sockets;
 mod system;
 mod threads;
 
-pub use runner::{End, Options, run};
+pub use runner::{End, Options, exit_code, run};
+
+/// Where a container has the files of `netchannel-supervisor`, which is linked for this place.
+pub const CONTAINER_FOLDER: &str = env!("NETCHANNEL_CONTAINER_FOLDER");

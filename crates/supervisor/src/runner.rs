@@ -48,6 +48,13 @@ pub enum End {
     NotExecuted(io::Error),
 }
 
+/// What a shell calls this status.
+#[must_use]
+pub fn exit_code(status: ExitStatus) -> Option<u8> {
+    let of_signal = status.signal().map(|signal| 128 + signal);
+    u8::try_from(status.code().or(of_signal)?).ok()
+}
+
 /// Runs a program under a supervisor.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   PREFIX/bin/netchannel
-//!   PREFIX/lib/netchannel/libnetchannel.so
+//!   PREFIX/lib/netchannel/libnetchannel.so, netchannel-supervisor
 //!   PREFIX/share/man/man1/netchannel*.1, man5/netchannel.toml.5
 //!   PREFIX/share/bash-completion/completions/netchannel, zsh/site-functions/_netchannel, fish/vendor_completions.d/...
 //!   PREFIX/lib/systemd/system/netchannel.service    as root
@@ -66,6 +66,8 @@ pub fn build(workspace: &Workspace) -> Result<bool> {
             "--package",
             "netchannel-cli",
             "--package",
+            "netchannel-supervisor",
+            "--package",
         ])
         .arg("netchannel-preload")
         .status()
@@ -73,13 +75,18 @@ pub fn build(workspace: &Workspace) -> Result<bool> {
     Ok(built.success())
 }
 
-/// The files that have the same paths below every prefix: the program, the library, man pages.
+/// The files that have the same paths below every prefix: the program, the library, the supervisor of containers, man pages.
 pub fn files(workspace: &Workspace, prefix: &Path) -> Result<()> {
     place(&workspace.program(), &prefix.join("bin/netchannel"), 0o755)?;
     place(
         &workspace.library(),
         &prefix.join("lib/netchannel/libnetchannel.so"),
         0o644,
+    )?;
+    place(
+        &workspace.supervisor(),
+        &prefix.join("lib/netchannel/netchannel-supervisor"),
+        0o755,
     )?;
     install_manual(workspace, prefix)
 }

@@ -267,6 +267,7 @@ fn installed_upgraded_removed(workspace: &Workspace, place: &Path) -> Result<()>
     for name in [
         "usr/bin/netchannel",
         "usr/lib/netchannel/libnetchannel.so",
+        "usr/lib/netchannel/netchannel-supervisor",
         "usr/lib/systemd/system/netchannel.service",
         "usr/lib/systemd/system/netchannel-stack@.service",
     ] {

@@ -53,6 +53,11 @@ impl Workspace {
         self.target.join("release/libnetchannel.so")
     }
 
+    /// The supervisor for containers of the release build.
+    pub fn supervisor(&self) -> PathBuf {
+        self.target.join("release/netchannel-supervisor")
+    }
+
     /// The real-program tests.
     pub fn programs(&self) -> PathBuf {
         self.root.join("tests/programs")

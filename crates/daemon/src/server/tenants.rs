@@ -9,7 +9,7 @@
 //! ```
 
 use super::stacks::Stacks;
-use super::tenant_library::Library;
+use super::tenant_files::Files;
 use super::{Daemon, Stopper, meeting};
 use crate::options::{Launcher, Options, ServeError};
 use netchannel_configuration::{StackTable, Tenant};
@@ -73,11 +73,11 @@ impl Served {
     }
 
     /// A daemon that ends leaves folders to the next one, for containers that have mounted them; a tenant that is no more takes its own along.
-    fn end(&mut self, library: &mut Library, is_last: bool) {
+    fn end(&mut self, files: &mut Files, is_last: bool) {
         self.stop();
-        library.remove(&self.socket);
+        files.remove(&self.socket);
         if is_last {
-            library.remove_copy();
+            files.remove_copies();
         }
         if self.tenant.socket.is_none() {
             // The folders that were made for it, where nothing else lies in them.
@@ -95,7 +95,7 @@ pub struct Tenants {
     limits: Limits,
     version: String,
     stacks: Stacks,
-    library: Library,
+    files: Files,
     /// The channels to other hosts, if there are any.
     crossing: Option<Arc<dyn Crossing>>,
     served: Vec<Served>,
@@ -116,7 +116,7 @@ impl Tenants {
             limits: options.limits,
             version: options.version.clone(),
             stacks: Stacks::new(&options.socket, launcher)?,
-            library: Library::new(options.library.as_deref(), &options.socket),
+            files: Files::new(options.library.as_deref(), &options.socket),
             crossing,
             served: Vec::new(),
         })
@@ -148,12 +148,12 @@ impl Tenants {
     /// their tables say so. Returns a sentence for each thing that can not be done.
     pub fn configure(&mut self, tenants: &[Tenant], stacks: &[StackTable]) -> Vec<String> {
         let mut problems = self.stacks.configure(stacks);
-        let library = &mut self.library;
+        let files = &mut self.files;
         self.served.retain_mut(|one| {
             let now = tenants.iter().find(|now| now.name == one.tenant.name);
             let stays = now.is_some_and(|now| is_same_place(&one.tenant, now));
             if !stays {
-                one.end(library, tenants.is_empty());
+                one.end(files, tenants.is_empty());
                 tracing::info!("tenant {} is served no more", one.tenant.name);
             }
             stays
@@ -167,7 +167,7 @@ impl Tenants {
                     Ok(served) => {
                         let shown = served.socket.display();
                         tracing::info!("tenant {} is served at {shown}", tenant.name);
-                        let placed = self.library.place(&served.socket);
+                        let placed = self.files.place(&served.socket);
                         self.served.push(served);
                         problems.extend(
                             placed
@@ -491,7 +491,7 @@ mod tests {
             limits: Limits::default(),
             version: "test".to_owned(),
             stacks: Stacks::new(&place.join("nc.sock"), None).unwrap(),
-            library: Library::new(None, place),
+            files: Files::new(None, place),
             crossing: None,
             served: Vec::new(),
         }
