@@ -8,32 +8,13 @@ LIMIT=${LIMIT:-120}
 [ "$(id -u)" = 0 ] || skip "namespaces are made by root only"
 [ "$NETCHANNEL_PROGRAM" != none ] || skip "there is nothing to compare with"
 need ip nsenter curl nginx ab iperf3 openssl "$PYTHON"
-. "$HERE/helpers/world.sh"
-
 ID=ncc$$
-ALPHA=$ID-alpha BETA=$ID-beta EMPTY=$ID-empty
-A=10.7.0.1 B=10.7.0.2 OWN=10.88.0.2
-SOCKET_A=$TMP/a/nc.sock SOCKET_B=$TMP/b/nc.sock
-trap 'remove_namespaces; finish' EXIT
-
-make_hosts() {
-    add_namespaces "$ALPHA" "$BETA" "$EMPTY" || return 1
-    ip link add a0 netns "$ALPHA" type veth peer name b0 netns "$BETA"
-    ip -n "$ALPHA" addr add "$A/24" dev a0
-    ip -n "$BETA" addr add "$B/24" dev b0
-    ip -n "$ALPHA" link set a0 up
-    ip -n "$BETA" link set b0 up
-    mkdir "$TMP/a" "$TMP/b"
-    (umask 077 && openssl rand -hex 32 >"$TMP/key")
-}
-
-ON_A=(nsenter --net="/run/netns/$ALPHA")
-ON_B=(nsenter --net="/run/netns/$BETA")
+. "$HERE/helpers/peers.sh"
 
 # alpha LINES...: the table of the tenant `web`, with more lines.
 alpha() {
     {
-        printf '[host]\nname = "alpha"\nlisten = "%s"\n[[peers]]\nname = "beta"\naddresses = "%s"\nkey-file = "%s/key"\n' "$A" "$B" "$TMP"
+        peers_of alpha
         [ -z "$STACK" ] || printf '[[stacks]]\nname = "%s"\n' "$STACK"
         printf '[[tenants]]\nname = "web"\naddresses = "%s"\n' "$OWN"
         [ -z "$STACK" ] || printf 'stack = "%s"\n' "$STACK"
@@ -44,37 +25,9 @@ alpha() {
 # beta PREFIXES: what the other host believes of alpha. It has a tenant, too, with a published port.
 beta() {
     {
-        printf '[host]\nname = "beta"\nlisten = "%s"\n[[peers]]\nname = "alpha"\naddresses = "%s"\nprefixes = [%s]\nkey-file = "%s/key"\n' "$B" "$A" "$1" "$TMP"
+        peers_of beta "prefixes = [$1]"
         printf '[[tenants]]\nname = "shop"\naddresses = "10.99.0.2"\npublish = "%s:8080:80"\n' "$B"
     } >"$TMP/b/netchannel.toml"
-}
-
-start_alpha() {
-    start daemon-a "${ON_A[@]}" "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET_A" --config "$TMP/a/netchannel.toml"
-    until_true 10 "the tenant's socket" test -S "$TMP/a/tenants/web/nc.sock"
-}
-
-start_beta() {
-    start daemon-b "${ON_B[@]}" "$NETCHANNEL_PROGRAM" daemon --socket "$SOCKET_B" --config "$TMP/b/netchannel.toml"
-    DAEMON_B=$LAST_STARTED
-    until_true 10 "the socket of the other host" test -S "$SOCKET_B"
-}
-
-reload() {
-    "$NETCHANNEL_PROGRAM" config reload --socket "$1" >"$TMP/reload.log" 2>&1 || fail "reload: $(cat "$TMP/reload.log")"
-}
-
-# Whether so many listeners of beta are known on alpha, over channels that are up.
-knows() {
-    "$NETCHANNEL_PROGRAM" peers --socket "$SOCKET_A" --json >"$TMP/peers.json" && "$PYTHON" -c "
-import json, sys
-peer, = json.load(open(sys.argv[1]))['peers'] if isinstance(json.load(open(sys.argv[1])), dict) else json.load(open(sys.argv[1]))
-sys.exit(not (peer['state'] == 'up' and peer['listeners'] >= int(sys.argv[2])))" "$TMP/peers.json" "$1"
-}
-
-# web COMMAND...: of the tenant, in a namespace with nothing but loopback.
-web() {
-    "$NETCHANNEL_PROGRAM" tenants --socket "$SOCKET_A" run web -- nsenter --net="/run/netns/$EMPTY" "$@"
 }
 
 # counter NAME: of the tenant's connections over channels.
@@ -115,20 +68,7 @@ serve_pages() {
     rm -rf "$folder"
     mkdir -p "$folder/www"
     cp "$TMP/large" "$folder/www/"
-    cat >"$folder/nginx.conf" <<CONFIGURATION
-user root;
-worker_processes 1;
-daemon off;
-pid $folder/nginx.pid;
-error_log $folder/error.log warn;
-events { worker_connections 1024; }
-http {
-    access_log off;
-    client_max_body_size 100m;
-    $(nginx_folders "$folder")
-    server { listen 80; root $folder/www; location /who { return 200 "\$remote_addr \$server_addr:\$server_port\n"; } }
-}
-CONFIGURATION
+    nginx_page "$folder" 1
     start nginx "${ON_B[@]}" "$NETCHANNEL_PROGRAM" run --no-daemon --socket "$SOCKET_B" -- nginx -c "$folder/nginx.conf" -e "$folder/error.log"
     until_true 10 "what the other host announces" knows 1
 }

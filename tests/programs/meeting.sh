@@ -56,19 +56,7 @@ serve_pages() {
     mkdir -p "$folder/www"
     cp "$TMP/large" "$TMP/small" "$folder/www/"
     chmod -R a+rX "$TMP"
-    cat >"$folder/nginx.conf" <<CONFIGURATION
-user root;
-worker_processes 2;
-daemon off;
-pid $folder/nginx.pid;
-error_log $folder/error.log warn;
-events { worker_connections 1024; }
-http {
-    access_log off;
-    $(nginx_folders "$folder")
-    server { listen 80; root $folder/www; location /who { return 200 "\$remote_addr \$server_addr:\$server_port\n"; } }
-}
-CONFIGURATION
+    nginx_page "$folder" 2
     start_in nginx db nginx -c "$folder/nginx.conf" -e "$folder/error.log"
     NGINX=$LAST_STARTED
     until_true 10 "the page of the other tenant" page

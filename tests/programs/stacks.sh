@@ -61,19 +61,7 @@ serve_page() {
     mkdir -p "$folder/www"
     echo page >"$folder/www/index.html"
     chmod -R a+rX "$TMP"
-    cat >"$folder/nginx.conf" <<CONFIGURATION
-user root;
-worker_processes 1;
-daemon off;
-pid $folder/nginx.pid;
-error_log $folder/error.log warn;
-events { worker_connections 1024; }
-http {
-    access_log off;
-    $(nginx_folders "$folder")
-    server { listen 80; root $folder/www; location /who { return 200 "\$remote_addr\n"; } }
-}
-CONFIGURATION
+    nginx_page "$folder" 1
     start nginx "${WEB[@]}" nginx -c "$folder/nginx.conf" -e "$folder/error.log"
     until_true 10 "nginx inside" answers
 }
@@ -156,7 +144,7 @@ until_true 10 "a stack without its namespace" grep -q "there is no network names
 
 # What the world sees, and what it is shown.
 serve_page
-expect "the client's address" "$WORLD" "$("${OUT[@]}" curl --silent "http://$WAN_ADDRESS:8080/who")"
+expect "the client's address" "$WORLD" "$("${OUT[@]}" curl --silent "http://$WAN_ADDRESS:8080/who" | cut -d' ' -f1)"
 start peer "${OUT[@]}" socat -u TCP-LISTEN:7001,bind="$WORLD",reuseaddr,fork SYSTEM:'echo $SOCAT_PEERADDR >>'"$TMP/peers"
 sleep 0.2
 "${WEB[@]}" socat -u OPEN:/dev/null "TCP:$WORLD:7001"

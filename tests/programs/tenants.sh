@@ -158,25 +158,7 @@ is_reached() {
     cp "$TMP/large" "$TMP/small" "$folder/www/"
     chmod -R a+rX "$TMP"
     chmod a+rwx "$folder/upload"
-    cat >"$folder/nginx.conf" <<CONFIGURATION
-user root;
-worker_processes 2;
-daemon off;
-pid $folder/nginx.pid;
-error_log $folder/error.log warn;
-events { worker_connections 1024; }
-http {
-    access_log off;
-    client_max_body_size 200m;
-    $(nginx_folders "$folder")
-    server {
-        listen 80;
-        root $folder/www;
-        location /who { return 200 "\$remote_addr \$server_addr:\$server_port\n"; }
-        location /upload/ { dav_methods PUT; root $folder; }
-    }
-}
-CONFIGURATION
+    nginx_page "$folder" 2 "location /upload/ { dav_methods PUT; root $folder; }"
     start nginx "${IN[@]}" nginx -c "$folder/nginx.conf" -e "$folder/error.log"
     until_true 10 "nginx inside" answers
     try "who" "${OUT[@]}" curl --silent "http://$AT/who"

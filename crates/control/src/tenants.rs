@@ -62,6 +62,9 @@ pub struct OverChannels {
     pub connections: u64,
     /// Connections that programs made.
     pub dialed: u64,
+    /// Connections that came in at published ports.
+    #[serde(default)]
+    pub accepted: u64,
     /// Connections that were to go over channels, and went over kernel TCP.
     pub fell_back: u64,
     /// Bytes from other hosts.

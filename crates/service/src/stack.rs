@@ -14,7 +14,7 @@ use netchannel_abi::address::Address;
 use netchannel_configuration::Configuration;
 use netchannel_control::hosts::Hosts;
 use std::fmt::Debug;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -75,10 +75,23 @@ impl Origin {
     }
 }
 
-/// The way of tenants' connections into a stack module of the host's, from any thread.
+/// The user of a link between two stack modules, whose connections are those of a tenant: no user of the host has this number.
+pub const OF_TENANT: u32 = u32::MAX;
+
+/// The way of tenants' connections into a stack module of the host's, and back, from any thread.
 pub trait Crossing: Debug + Send + Sync {
     /// Takes the server's end of a link of a tenant's stack. Whose it is, is said here and never over the link.
     fn serve(&self, parts: Parts, origin: Arc<Origin>);
+
+    /// Clients of the module come in at these addresses of the host from now on, and at no others of the tenant's; by links whose servers'
+    /// ends the entrance takes.
+    fn publish(&self, tenant: &str, at: Vec<SocketAddr>, entrance: Arc<dyn Entrance>);
+}
+
+/// The way of connections of a stack module of the host's into a tenant's stack, from any thread.
+pub trait Entrance: Debug + Send + Sync {
+    /// Takes the server's end of a link, of user [`OF_TENANT`]. What is said over it of clients is believed.
+    fn enter(&self, parts: Parts);
 }
 
 /// A stack module. When it is dropped, all its connections end.

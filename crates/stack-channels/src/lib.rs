@@ -19,6 +19,7 @@ mod class;
 pub mod data_plane;
 pub mod peers;
 pub mod prefix;
+mod published;
 mod scaling;
 mod settings;
 mod shown;

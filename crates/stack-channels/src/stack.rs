@@ -12,6 +12,7 @@
 use crate::class::{from_wire, to_wire};
 use crate::data_plane::{Command, DataPlane, FailureScope, Listed, Lost, Peer, Report, Rules};
 use crate::peers::{Listings, Loss, Output, Peers, PeersError, StartId};
+use crate::published::Published;
 use crate::scaling::{Scaled, Scaling};
 use crate::settings::{Keys, agreed, prefixes, settings};
 use crate::state::{ChannelsStack, KnownStart, all_channels};
@@ -19,7 +20,7 @@ use netchannel_abi::address::Address;
 use netchannel_configuration::Configuration;
 use netchannel_driver::{Tcp, Transport, transport};
 use netchannel_scheduler::ChannelId;
-use netchannel_service::core_engine::{Engine, ListenerChange, OwnListener};
+use netchannel_service::core_engine::{self, Engine, ListenerChange, OwnListener, StackRequest};
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::{Crossing, Cursor, RemoteConnection, Stack, StackHandle};
 use netchannel_vns::Reason;
@@ -73,6 +74,7 @@ impl ChannelsStack {
             keys,
             prefixes,
             own: Vec::new(),
+            published: Published::default(),
             has_news: true,
         })
     }
@@ -81,9 +83,26 @@ impl ChannelsStack {
     fn on_reports(&mut self, engine: &mut dyn Engine, now: Instant) {
         for report in self.plane.take_reports() {
             match report {
+                Report::Request(StackRequest::Link(number, to)) => {
+                    match self.published.link(number, engine) {
+                        Some(answer) => self.command(core_engine::Command::Link(number, answer)),
+                        None => engine.request(StackRequest::Link(number, to)),
+                    }
+                    continue;
+                }
                 Report::Request(request) => {
                     engine.request(request);
                     continue;
+                }
+                Report::Published(ports) => {
+                    let changes = self.published.set(&ports, || engine.next_remote());
+                    for number in changes.removed {
+                        self.peers.on_listener_removed(number);
+                        self.command(core_engine::Command::ListenerClosed(number));
+                    }
+                    for (number, listener) in changes.added {
+                        self.peers.on_listener(number, listener);
+                    }
                 }
                 Report::ChannelLost { instance, reason } => {
                     self.peers.on_lost(instance, &loss(reason), now);
@@ -102,6 +121,10 @@ impl ChannelsStack {
             }
             self.has_news = true;
         }
+    }
+
+    fn command(&self, command: core_engine::Command) {
+        self.plane.send(Command::Links(command));
     }
 
     /// Does the work that is due and passes on the results. Costs nothing where nothing happened.

@@ -3,6 +3,7 @@
 use crate::data_plane::{DataPlane, Peer};
 use crate::peers::{PeerView, Peers, StartId};
 use crate::prefix::Prefix;
+use crate::published::Published;
 use crate::scaling::Scaling;
 use crate::settings::Keys;
 use netchannel_abi::address::Address;
@@ -69,6 +70,8 @@ pub struct ChannelsStack {
     pub(super) keys: Keys,
     pub(super) prefixes: HashMap<String, Vec<Prefix>>,
     pub(super) own: Vec<Address>,
+    /// Published ports of tenants.
+    pub(super) published: Published,
     /// The peers have new input that was not processed yet.
     pub(super) has_news: bool,
 }

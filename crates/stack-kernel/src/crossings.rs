@@ -54,7 +54,7 @@ impl KernelWorker {
         let Some(own) = own.filter(|_| port != 0) else {
             return refuse(lane, Errno::ADDRNOTAVAIL);
         };
-        let ticket = self.table.add_meeting(tenant, None);
+        let ticket = self.table.add_meeting([Some(tenant), None]);
         if !self.schedule().add(ticket.number, tenant) {
             self.table.remove_meeting(ticket.number);
             return refuse(lane, Errno::NOBUFS);
@@ -80,8 +80,7 @@ impl KernelWorker {
         change: impl FnOnce(u64) -> u64,
     ) {
         if let Some(served) = self.tenants.get(tenant) {
-            let open = change(served.counters.now().open_over_channels);
-            served.counters.set(Counter::OpenOverChannels, open);
+            served.count_over_channels(change);
         }
     }
 

@@ -10,6 +10,7 @@ use netchannel_service::addresses;
 use netchannel_service::cells::Key;
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
+use netchannel_service::stack::OF_TENANT;
 use netchannel_stack_process::counters::Counter;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -27,6 +28,9 @@ impl KernelWorker {
             return;
         };
         let number = self.tenant_of_link(key);
+        if end.user() == Some(OF_TENANT) {
+            return self.enter((number, key), &end, opened);
+        }
         let Some(served) = self.tenants.get(number) else {
             return;
         };

@@ -26,6 +26,8 @@ pub struct Door {
     open: bool,
     /// Seconds within which a client is to have said something before the kernel gives it out.
     defers: u32,
+    /// Whether CoreEngine was told that clients may come in over channels.
+    is_told: bool,
 }
 
 /// What is to be done about a door.
@@ -77,6 +79,7 @@ impl Door {
             open,
             // What a former process has set is not known.
             defers: if open { u32::MAX } else { 0 },
+            is_told: false,
         })
     }
 
@@ -100,6 +103,13 @@ impl Door {
         self.open
     }
 
+    /// Whether a client that connects there comes in here.
+    pub fn is_at(&self, to: SocketAddr) -> bool {
+        let host = self.publish.host;
+        let is_any = host.ip().is_unspecified() && host.is_ipv4() == to.is_ipv4();
+        self.open && host.port() == to.port() && (is_any || host.ip() == to.ip())
+    }
+
     /// The listener to which a client's connection leads.
     pub fn listener<'a>(
         &self,
@@ -114,6 +124,12 @@ impl Door {
         if std::mem::replace(&mut self.defers, defers) != defers {
             kernel_socket::set_defer_accept(&self.socket, defers);
         }
+    }
+
+    /// Whether clients may come in over channels, if that has changed: the kernel alone defers them.
+    pub fn news(&mut self) -> Option<bool> {
+        let may_enter = self.open && self.defers == 0;
+        (std::mem::replace(&mut self.is_told, may_enter) != may_enter).then_some(may_enter)
     }
 
     /// Opens it while the tenant `listens`, and shuts it otherwise. What waits behind a door that is shut is reset.

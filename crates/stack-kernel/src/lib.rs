@@ -11,6 +11,7 @@
 //!  program <==lane== worker <--listener covers the port?-- accept <-- published port (Doors)
 //!  program ==lane==> worker --Meeting: both tables name the other--> lane ==> program of the other tenant
 //!  program ==lane==> worker --reach? destinations?--> lane ==> stack-channels ==> another host
+//!  program <==lane== worker <--published, open?-- lane <== stack-channels <== another host
 //!            Connection::pump: sendmsg and recvmsg on the rings themselves, within the caps (TokenBucket) of the tenant
 //! ```
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod connection;
 mod crossings;
 mod dialing;
 mod doors;
+mod entering;
 mod meeting;
 mod meetings;
 mod module;

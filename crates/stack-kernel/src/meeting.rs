@@ -1,4 +1,4 @@
-//! A connection from lane to lane: between two tenants that meet, or of a tenant over channels to another host.
+//! A connection from lane to lane: between two tenants that meet, or between a tenant and another host over channels.
 
 use crate::served::TenantNumber;
 use netchannel_service::cells::Key;
@@ -23,7 +23,7 @@ pub struct Otherwise {
 pub struct Meeting {
     /// Tells it from others of its number.
     pub stamp: u64,
-    /// Who connected, and whose listener it is: no tenant's on another host.
+    /// Who connected, and whose listener it is; none for the end on another host.
     pub tenants: [Option<TenantNumber>; 2],
     /// Where kernel TCP takes over a connect over channels that leads nowhere.
     pub otherwise: Option<Otherwise>,
@@ -51,6 +51,11 @@ impl Meeting {
     /// Whether it goes over channels.
     pub const fn crosses(&self) -> bool {
         matches!(self.tenants, [_, None])
+    }
+
+    /// Whether it came over channels.
+    pub const fn enters(&self) -> bool {
+        matches!(self.tenants, [None, _])
     }
 
     /// Whether both programs are of one tenant.

@@ -93,7 +93,7 @@ impl KernelWorker {
         lane: Lane,
         wanted: Destination,
     ) {
-        let ticket = self.table.add_meeting(tenant, Some(tenant));
+        let ticket = self.table.add_meeting([Some(tenant); 2]);
         if self.schedule().add(ticket.number, tenant) {
             return self.begin_meeting(ticket, key, lane, wanted);
         }
@@ -112,7 +112,7 @@ impl KernelWorker {
         let lane = Lane::accepted(end, opened.loan).of_daemon();
         let begun = wanted.and_then(|(server, wanted)| {
             let shortage = Errno::NOBUFS;
-            let ticket = self.table.add_meeting(client, Some(server));
+            let ticket = self.table.add_meeting([Some(client), Some(server)]);
             if self.schedule().add(ticket.number, client) {
                 return Ok((ticket, wanted));
             }
@@ -174,12 +174,10 @@ impl KernelWorker {
         let Some(meeting) = self.table.meeting_mut(ticket) else {
             return;
         };
-        let [Some(client), server] = meeting.tenants else {
-            return;
-        };
+        let [client, server] = meeting.tenants;
         meeting.places[0] = Some((key, slot));
         meeting.state = Relayed::Pending(lane, wanted);
-        if let Some(served) = self.tenants.get_mut(client) {
+        if let Some(served) = client.and_then(|client| self.tenants.get_mut(client)) {
             served.count_connections(|count| count + 1);
         }
         if !is_watched {
@@ -189,11 +187,11 @@ impl KernelWorker {
                 }
             });
         }
-        if let Some(served) = self.tenants.get(client) {
+        if let Some(served) = client.and_then(|client| self.tenants.get(client)) {
             served.counters.add(Counter::Dialed, 1);
         }
         // The links to channels are of who connects.
-        self.current = server.unwrap_or(client);
+        self.current = server.or(client).unwrap_or_default();
         self.route(ticket);
         self.note_retries();
     }
@@ -204,7 +202,7 @@ impl KernelWorker {
         let Some(meeting) = self.table.meeting(ticket) else {
             return false;
         };
-        let (server, crosses) = (meeting.other(), meeting.crosses());
+        let (server, crosses, enters) = (meeting.other(), meeting.crosses(), meeting.enters());
         let is_full =
             server.is_some_and(|server| self.tenants.get(server).is_none_or(Served::is_full));
         if let (true, Relayed::Pending(incoming, _)) = (crosses, &meeting.state) {
@@ -220,6 +218,9 @@ impl KernelWorker {
         }
         if let Some(served) = server.and_then(|server| self.tenants.get_mut(server)) {
             served.count_connections(|count| count + 1);
+            if enters {
+                served.count_over_channels(|open| open + 1);
+            }
         }
         true
     }
@@ -230,9 +231,9 @@ impl KernelWorker {
         let meeting = number.and_then(|number| self.table.meeting_at_mut(number));
         if let Some(meeting) = meeting
             && meeting.places[1].take_if(|one| *one == place).is_some()
-            && let Some(server) = meeting.other()
+            && let (enters, Some(server)) = (meeting.enters(), meeting.other())
         {
-            self.count_end(server);
+            self.count_server_end(server, enters);
         }
     }
 
@@ -266,7 +267,15 @@ impl KernelWorker {
         {
             served.counters.add(Counter::Accepted, 1);
         }
+        self.note_entered(ticket);
         self.queue(ticket.number);
+    }
+
+    fn count_server_end(&mut self, server: TenantNumber, enters: bool) {
+        if enters {
+            self.count_over_channels(server, |open| open.saturating_sub(1));
+        }
+        self.count_end(server);
     }
 
     /// A token came on the anchor of one of its lanes, or its `end`.
@@ -361,7 +370,7 @@ impl KernelWorker {
         let Some(meeting) = self.table.remove_meeting(number) else {
             return;
         };
-        let (server, crosses) = (meeting.other(), meeting.crosses());
+        let (server, crosses, enters) = (meeting.other(), meeting.crosses(), meeting.enters());
         let Meeting {
             tenants: [client, _],
             places,
@@ -385,7 +394,7 @@ impl KernelWorker {
             self.count_end(client);
         }
         if let Some(server) = server.filter(|_| is_counted) {
-            self.count_end(server);
+            self.count_server_end(server, enters);
         }
     }
 

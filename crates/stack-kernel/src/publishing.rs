@@ -11,6 +11,7 @@ use netchannel_configuration::Publish;
 use netchannel_service::cells::Cells;
 use netchannel_service::routing::{Destination, Router};
 use netchannel_stack_process::counters::Counter;
+use netchannel_stack_process::message::Report;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
@@ -162,6 +163,7 @@ impl KernelWorker {
 
     /// Doors are open where somebody listens.
     pub(crate) fn look_at_doors(&mut self, tenant: TenantNumber) {
+        let mut news = Vec::new();
         let Some(served) = self.tenants.get(tenant) else {
             return;
         };
@@ -182,6 +184,10 @@ impl KernelWorker {
                     door.publish().host
                 ),
             }
+            news.extend(door.news().map(|is_open| (door.publish(), is_open)));
+        }
+        for (port, is_open) in news {
+            self.report(tenant, Report::Door(port, is_open));
         }
     }
 }

@@ -152,7 +152,7 @@ impl KernelWorker {
         self.look_at_doors(number);
     }
 
-    fn report(&mut self, tenant: TenantNumber, report: Report) {
+    pub(crate) fn report(&mut self, tenant: TenantNumber, report: Report) {
         if let Some(served) = self.tenants.get_mut(tenant) {
             served.report(report);
         }

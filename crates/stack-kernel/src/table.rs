@@ -34,9 +34,8 @@ impl Table {
     }
 
     /// Adds a connection from lane to lane.
-    pub fn add_meeting(&mut self, client: TenantNumber, server: Option<TenantNumber>) -> Ticket {
-        let client = Some(client);
-        self.place(|stamp| Entry::Meeting(Box::new(Meeting::new(stamp, [client, server]))))
+    pub fn add_meeting(&mut self, tenants: [Option<TenantNumber>; 2]) -> Ticket {
+        self.place(|stamp| Entry::Meeting(Box::new(Meeting::new(stamp, tenants))))
     }
 
     fn place(&mut self, make: impl FnOnce(u64) -> Entry) -> Ticket {
@@ -202,7 +201,7 @@ mod tests {
     fn connections_between_tenants_have_numbers_and_stamps_among_the_others() {
         let mut table = Table::default();
         let outside = table.add(0, State::Changing, socket());
-        let met = table.add_meeting(0, Some(1));
+        let met = table.add_meeting([Some(0), Some(1)]);
         assert_eq!(
             (outside.number, met.number, met.stamp),
             (0, 1, outside.stamp + 1)
@@ -226,7 +225,7 @@ mod tests {
     #[test]
     fn who_gets_a_socket_stays_the_same_connection() {
         let mut table = Table::default();
-        let ticket = table.add_meeting(4, None);
+        let ticket = table.add_meeting([Some(4), None]);
         let meeting = table.meeting_mut(ticket).unwrap();
         assert!(meeting.crosses());
         (meeting.places[0], meeting.queued) = (Some((1, 2)), true);

@@ -3,7 +3,9 @@
 use crate::counters::{Counters, Counts};
 use crate::message::SessionLimits;
 use netchannel_configuration::{Publish, Tenant};
+use netchannel_service::link::Parts;
 use netchannel_service::mailbox::Mailbox;
+use netchannel_service::stack::Entrance;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use std::collections::HashMap;
@@ -32,6 +34,8 @@ pub(crate) enum Change {
     Publish,
     /// A session takes new connections; with its counters, and their memory for the stack.
     Session(NewSession, Arc<Counters>, OwnedFd),
+    /// Connections of other hosts come over this link.
+    Enter(Parts),
 }
 
 /// Binds a published port, in the network namespace of the caller.
@@ -170,6 +174,12 @@ impl Control {
         let mut shown = lock(&self.0.sessions);
         shown.present.retain(|(_, one)| !Arc::ptr_eq(one, counters));
         shown.past = shown.past.plus(counters.now().of_the_past());
+    }
+}
+
+impl Entrance for Control {
+    fn enter(&self, parts: Parts) {
+        self.0.changes.send(Change::Enter(parts));
     }
 }
 

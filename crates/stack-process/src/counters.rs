@@ -34,6 +34,8 @@ pub enum Counter {
     OpenOverChannels,
     /// Of those dialed, connections over channels.
     DialedOverChannels,
+    /// Of those accepted, connections over channels.
+    AcceptedOverChannels,
     /// Of the bytes sent, those over channels.
     BytesOutOverChannels,
     /// Of the bytes received, those over channels.
@@ -77,6 +79,8 @@ pub struct Counts {
     pub open_over_channels: u64,
     /// As [`Counter::DialedOverChannels`].
     pub dialed_over_channels: u64,
+    /// As [`Counter::AcceptedOverChannels`].
+    pub accepted_over_channels: u64,
     /// As [`Counter::BytesOutOverChannels`].
     pub bytes_out_over_channels: u64,
     /// As [`Counter::BytesInOverChannels`].
@@ -142,6 +146,7 @@ impl Counters {
             descriptors: get(Counter::Descriptors),
             open_over_channels: get(Counter::OpenOverChannels),
             dialed_over_channels: get(Counter::DialedOverChannels),
+            accepted_over_channels: get(Counter::AcceptedOverChannels),
             bytes_out_over_channels: get(Counter::BytesOutOverChannels),
             bytes_in_over_channels: get(Counter::BytesInOverChannels),
             fell_back: get(Counter::FellBack),
@@ -172,6 +177,9 @@ impl Counts {
             dialed_over_channels: self
                 .dialed_over_channels
                 .wrapping_add(other.dialed_over_channels),
+            accepted_over_channels: self
+                .accepted_over_channels
+                .wrapping_add(other.accepted_over_channels),
             bytes_out_over_channels: self
                 .bytes_out_over_channels
                 .wrapping_add(other.bytes_out_over_channels),

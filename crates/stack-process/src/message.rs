@@ -15,7 +15,8 @@
 //! |---|---|---|
 //! | Request | an anchor, where one is offered | a [`StackRequest`] |
 //! | Published | the socket, where it was bound | a port was bound, or could not be; CoreEngine keeps the socket, so that a restart refuses nobody |
-//! //! | Drained | | the last connection has ended after Drain |
+//! | Door | | whether clients may come in at a published port by another way than the kernel, too |
+//! | Drained | | the last connection has ended after Drain |
 
 use crate::table::TenantTable;
 use netchannel_abi::address::Address;
@@ -69,6 +70,8 @@ pub enum Report {
     Request(StackRequest),
     /// A port was bound, or could not be.
     Published(Publish, Result<OwnedFd, Errno>),
+    /// Whether clients may come in at a published port over channels, too.
+    Door(Publish, bool),
     /// After [`Instruction::Drain`]: no connection is left.
     Drained,
 }
@@ -130,6 +133,7 @@ pub(crate) enum ReportText {
     },
     Forget(u64),
     Published(String, Result<(), i32>),
+    Door(String, bool),
     Drained,
 }
 
@@ -229,6 +233,7 @@ impl Report {
                 let bound = bound.map(|socket| with.push(socket));
                 ReportText::Published(port.to_string(), bound.map_err(Errno::raw_os_error))
             }
+            Self::Door(port, is_open) => ReportText::Door(port.to_string(), is_open),
             Self::Drained => ReportText::Drained,
         };
         (text, with)
@@ -262,6 +267,7 @@ impl Report {
             ReportText::Published(port, Err(code)) => {
                 Self::Published(port.parse().ok()?, Err(errno(code)))
             }
+            ReportText::Door(port, is_open) => Self::Door(port.parse().ok()?, is_open),
             ReportText::Drained => Self::Drained,
         };
         with.next().is_none().then_some(message)
@@ -492,7 +498,7 @@ mod tests {
             number: 1,
             stamp: 2,
         };
-        let make: [&dyn Fn() -> Report; 7] = [
+        let make: [&dyn Fn() -> Report; 8] = [
             &|| Report::Request(StackRequest::Link(3, Address::v4([10, 0, 0, 1], 80))),
             &|| Report::Request(StackRequest::OfferLink(3)),
             &|| {
@@ -507,6 +513,7 @@ mod tests {
             &|| Report::Request(StackRequest::Forget(u64::MAX)),
             &|| Report::Published(port, Ok(file())),
             &|| Report::Published(port, Err(Errno::ADDRINUSE)),
+            &|| Report::Door(port, true),
             &|| Report::Drained,
         ];
         for make in make {

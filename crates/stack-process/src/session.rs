@@ -24,6 +24,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ struct Session {
     links: HashSet<u64>,
     /// Of these, links to the channels to other hosts.
     crossings: HashSet<u64>,
+    /// Published ports at which clients may come in over channels.
+    doors: HashSet<Publish>,
     drains: bool,
     /// It has ended, or does not keep to the rules.
     is_over: bool,
@@ -152,6 +155,8 @@ pub struct SessionStack {
     listeners: BTreeMap<u32, OwnListener>,
     /// The channels to other hosts, and whose links to them are.
     crossing: Option<(Arc<dyn Crossing>, Arc<Origin>)>,
+    /// Where clients come in over these.
+    published: Vec<SocketAddr>,
 }
 
 impl SessionStack {
@@ -180,6 +185,7 @@ impl SessionStack {
             gateway: None,
             listeners: BTreeMap::new(),
             crossing: None,
+            published: Vec::new(),
         })
     }
 
@@ -243,8 +249,15 @@ impl SessionStack {
                     session.send(Instruction::Tenant(Box::new((*self.tenant).clone())));
                 }
             }
+            Change::Enter(parts) => {
+                drop(sessions);
+                self.handle.send(Command::Serve(parts));
+            }
             Change::Publish => {
                 for session in sessions.iter_mut().filter(|one| !one.drains) {
+                    session
+                        .doors
+                        .retain(|port| self.tenant.publish.contains(port));
                     publish(&self.control, &self.tenant, session);
                 }
             }
@@ -264,6 +277,7 @@ impl SessionStack {
                     binds_ports: new.binds_ports,
                     links: HashSet::new(),
                     crossings: HashSet::new(),
+                    doors: HashSet::new(),
                     drains: false,
                     is_over: false,
                     waits_for_room: false,
@@ -319,6 +333,12 @@ impl SessionStack {
                 Some(Report::Published(port, bound)) => {
                     note_port(&self.control, &self.tenant, session, port, bound);
                 }
+                Some(Report::Door(port, is_open)) => {
+                    session.doors.remove(&port);
+                    if is_open && self.tenant.publish.contains(&port) {
+                        session.doors.insert(port);
+                    }
+                }
                 Some(Report::Request(StackRequest::Link(CHANNELS, _))) => {
                     drop(sessions);
                     self.cross(which, engine);
@@ -357,6 +377,25 @@ impl SessionStack {
             for link in session.links {
                 engine.request(StackRequest::Forget(link));
             }
+        }
+    }
+
+    /// Tells the channels where clients come in: at the ports that are open in the host's own network, and not in that of a stack.
+    fn publish_over_channels(&mut self) {
+        let Some((crossing, _)) = &self.crossing else {
+            return;
+        };
+        let open = |port: &Publish| {
+            let sessions = self.handle.sessions.borrow();
+            let mut present = sessions.iter().filter(|one| !one.drains && !one.is_over);
+            present.any(|one| !one.binds_ports && one.doors.contains(port))
+        };
+        let ports = self.tenant.publish.iter().filter(|port| open(port));
+        let published: Vec<SocketAddr> = ports.map(|port| port.host).collect();
+        if published != self.published {
+            let entrance = Arc::new(self.control.clone());
+            crossing.publish(&self.tenant.name, published.clone(), entrance);
+            self.published = published;
         }
     }
 
@@ -410,6 +449,17 @@ fn note_port(
     }
 }
 
+impl Drop for SessionStack {
+    fn drop(&mut self) {
+        if let Some((crossing, _)) = &self.crossing
+            && !self.published.is_empty()
+        {
+            let entrance = Arc::new(self.control.clone());
+            crossing.publish(&self.tenant.name, Vec::new(), entrance);
+        }
+    }
+}
+
 impl Stack for SessionStack {
     fn name(&self) -> &'static str {
         "session"
@@ -457,6 +507,7 @@ impl Stack for SessionStack {
         waiting.retain(|(since, _)| now.duration_since(*since) < PATIENCE);
         drop(waiting);
         self.watch_for_room();
+        self.publish_over_channels();
     }
 
     fn deadline(&self, _: Instant) -> Option<Instant> {

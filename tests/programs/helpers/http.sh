@@ -42,6 +42,32 @@ def application(environ, start_response):
 APPLICATION
 }
 
+# nginx_page FOLDER WORKERS LINES...: the configuration of a server at port 80 of the files in FOLDER/www and of /who, which says the client's
+# address and its own; with more lines.
+nginx_page() {
+    local folder=$1 workers=$2
+    shift 2
+    cat >"$folder/nginx.conf" <<CONFIGURATION
+user root;
+worker_processes $workers;
+daemon off;
+pid $folder/nginx.pid;
+error_log $folder/error.log warn;
+events { worker_connections 1024; }
+http {
+    access_log off;
+    client_max_body_size 200m;
+    $(nginx_folders "$folder")
+    server {
+        listen 80;
+        root $folder/www;
+        location /who { return 200 "\$remote_addr \$server_addr:\$server_port\n"; }
+        $*
+    }
+}
+CONFIGURATION
+}
+
 # nginx_folders FOLDER: for its configuration, where it keeps what does not fit its memory.
 nginx_folders() {
     local kind

@@ -7,7 +7,7 @@ use netchannel_control::tenants::TenantView;
 /// A metric of a tenant: its name, its type, its help and its value.
 type Metric = (&'static str, Kind, &'static str, fn(&TenantView) -> u64);
 
-const METRICS: [Metric; 14] = [
+const METRICS: [Metric; 15] = [
     (
         "netchannel_tenant_connections",
         Gauge,
@@ -73,6 +73,12 @@ const METRICS: [Metric; 14] = [
         Counter,
         "Of the connections that programs of the tenant made, those over channels to other hosts.",
         |tenant| tenant.channels.dialed,
+    ),
+    (
+        "netchannel_tenant_channels_accepted_total",
+        Counter,
+        "Of the connections that came in at published ports of the tenant, those over channels from other hosts.",
+        |tenant| tenant.channels.accepted,
     ),
     (
         "netchannel_tenant_channels_fallbacks_total",

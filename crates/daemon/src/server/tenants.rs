@@ -455,6 +455,7 @@ fn show(served: &Served) -> TenantView {
         channels: OverChannels {
             connections: counts.open_over_channels,
             dialed: counts.dialed_over_channels,
+            accepted: counts.accepted_over_channels,
             fell_back: counts.fell_back,
             bytes_in: counts.bytes_in_over_channels,
             bytes_out: counts.bytes_out_over_channels,

@@ -3,7 +3,7 @@
 //! Programs are played over the attach protocol and the links that they get.
 
 use crate::support;
-use crate::support::{Client, Served, address, receive, small};
+use crate::support::{Client, Served, address, options, receive};
 use netchannel_abi::address::Address;
 use netchannel_abi::class;
 use netchannel_abi::directory;
@@ -60,14 +60,8 @@ pub fn tenant(publish: Option<(SocketAddr, u16)>) -> Tenant {
 pub fn served(tenant: Tenant, relay_local: bool) -> Served {
     Served::bound(move |socket| {
         let options = Options {
-            socket,
-            idle_exit: None,
-            limits: small(),
-            version: "test".to_owned(),
-            configuration: None,
             relay_local,
-            library: None,
-            tenant: None,
+            ..options(socket)
         };
         let tenant = Arc::new(tenant);
         let stack = SessionStack::new(Arc::clone(&tenant)).unwrap();

@@ -1,24 +1,24 @@
 //! A tenant whose table leads connections over channels: the channels are played.
 
 use super::contract::{PATIENCE, Program, has, session, wait};
-use crate::support::{Served, listening, small};
+use crate::support::{Served, listening, options};
 use netchannel_abi::address::Address;
 use netchannel_abi::class;
 use netchannel_abi::link::side_flags;
 use netchannel_configuration::{Destination, Tenant, Way};
-use netchannel_daemon::{Daemon, Options};
+use netchannel_daemon::Daemon;
 use netchannel_scheduler::Rate;
 use netchannel_service::lane::Lane;
 use netchannel_service::link::{LinkEnd, Parts};
 use netchannel_service::played::{pattern, place, read, take, write};
-use netchannel_service::stack::{Crossing, Origin};
+use netchannel_service::stack::{self, Crossing, Origin};
 use netchannel_service::urgent::Row;
 use netchannel_stack_process::control::Control;
 use netchannel_stack_process::counters::Counts;
 use netchannel_stack_process::session::SessionStack;
 use rustix::io::Errno;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -69,6 +69,8 @@ impl Crossing for Entrance {
     fn serve(&self, parts: Parts, origin: Arc<Origin>) {
         self.0.lock().unwrap().send((parts, origin)).unwrap();
     }
+
+    fn publish(&self, _: &str, _: Vec<SocketAddr>, _: Arc<dyn stack::Entrance>) {}
 }
 
 /// A program of the tenant, and the channels.
@@ -93,16 +95,6 @@ impl World {
     ) -> Self {
         let (sender, receiver) = mpsc::channel();
         let served = Served::bound(move |path| {
-            let options = Options {
-                socket: path,
-                idle_exit: None,
-                limits: small(),
-                version: "test".to_owned(),
-                configuration: None,
-                relay_local: false,
-                library: None,
-                tenant: None,
-            };
             let tenant = Arc::new(tenant);
             let mut stack = SessionStack::new(Arc::clone(&tenant)).unwrap();
             if let Some(crossing) = crossing {
@@ -113,7 +105,7 @@ impl World {
             let own = session("one", super::PLACE.session());
             control.use_session(own).unwrap();
             sender.send(control).unwrap();
-            Daemon::bind_with(options, |_| vec![Box::new(stack)])
+            Daemon::bind_with(options(path), |_| vec![Box::new(stack)])
         });
         Self {
             program: Program::new(&served),

@@ -61,6 +61,8 @@ mod in_the_daemon {
     mod contract;
     #[path = "crossing.rs"]
     mod crossing;
+    #[path = "entering.rs"]
+    mod entering;
     #[path = "meeting.rs"]
     mod meeting;
     #[path = "names.rs"]
@@ -74,6 +76,8 @@ mod as_a_process {
     mod contract;
     #[path = "crossing.rs"]
     mod crossing;
+    #[path = "entering.rs"]
+    mod entering;
     #[path = "meeting.rs"]
     mod meeting;
     #[path = "names.rs"]

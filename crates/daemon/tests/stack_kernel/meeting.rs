@@ -1,13 +1,13 @@
 //! Two tenants of one module that may meet, and what a tenant may not.
 
 use super::contract::{PATIENCE, Program, accept, has, session, wait};
-use crate::support::{Served, listen_words, small};
+use crate::support::{Served, listen_words, options};
 use netchannel_abi::address::Address;
 use netchannel_abi::class;
 use netchannel_abi::link::side_flags;
 use netchannel_abi::message::Operation;
 use netchannel_configuration::{Met, Tenant};
-use netchannel_daemon::{Daemon, Options};
+use netchannel_daemon::Daemon;
 use netchannel_scheduler::Rate;
 use netchannel_service::lane::Lane;
 use netchannel_service::link::LinkEnd;
@@ -57,16 +57,6 @@ impl Side {
     fn new(tenant: Tenant, socket: OwnedFd) -> Self {
         let (sender, receiver) = mpsc::channel();
         let served = Served::bound(move |path| {
-            let options = Options {
-                socket: path,
-                idle_exit: None,
-                limits: small(),
-                version: "test".to_owned(),
-                configuration: None,
-                relay_local: false,
-                library: None,
-                tenant: None,
-            };
             let tenant = Arc::new(tenant);
             let stack = SessionStack::new(Arc::clone(&tenant)).unwrap();
             let control = stack.control();
@@ -74,7 +64,7 @@ impl Side {
             assert_eq!(control.configure(&tenant, bind), Vec::new());
             control.use_session(session("one", socket)).unwrap();
             sender.send(control).unwrap();
-            Daemon::bind_with(options, |_| vec![Box::new(stack)])
+            Daemon::bind_with(options(path), |_| vec![Box::new(stack)])
         });
         Self {
             program: Program::new(&served),

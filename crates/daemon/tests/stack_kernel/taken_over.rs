@@ -1,11 +1,11 @@
 //! A stack that was taken over: whatever it says, CoreEngine goes on, and another stack takes its place.
 
-use crate::support::{Client, Served, small};
+use crate::support::{Client, Served, options};
 use netchannel_configuration::{Destination, Publish, Tenant, Way};
-use netchannel_daemon::{Daemon, Options};
+use netchannel_daemon::Daemon;
 use netchannel_service::core_engine::{Command, StackRequest, Ticket};
 use netchannel_service::link::Parts;
-use netchannel_service::stack::{Crossing, Origin};
+use netchannel_service::stack::{Crossing, Entrance, Origin};
 use netchannel_stack_process::control::{Control, NewSession};
 use netchannel_stack_process::endpoint::Endpoint;
 use netchannel_stack_process::message::{CHANNELS, Instruction, Report, SessionLimits};
@@ -13,6 +13,7 @@ use netchannel_stack_process::session::SessionStack;
 use netchannel_stack_process::stack_end::{Heard, StackEnd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -29,22 +30,12 @@ fn served() -> (Served, Control) {
 fn served_as(tenant: Tenant, crossing: Option<Arc<dyn Crossing>>) -> (Served, Control) {
     let (sender, receiver) = mpsc::channel();
     let served = Served::bound(move |socket| {
-        let options = Options {
-            socket,
-            idle_exit: None,
-            limits: small(),
-            version: "test".to_owned(),
-            configuration: None,
-            relay_local: false,
-            library: None,
-            tenant: None,
-        };
         let mut stack = SessionStack::new(Arc::new(tenant)).unwrap();
         if let Some(crossing) = crossing {
             stack = stack.with_crossing(crossing, 10);
         }
         sender.send(stack.control()).unwrap();
-        Daemon::bind_with(options, |_| vec![Box::new(stack)])
+        Daemon::bind_with(options(socket), |_| vec![Box::new(stack)])
     });
     (served, receiver.recv().unwrap())
 }
@@ -184,6 +175,8 @@ impl Crossing for Counting {
     fn serve(&self, _: Parts, _: Arc<Origin>) {
         self.0.fetch_add(1, Relaxed);
     }
+
+    fn publish(&self, _: &str, _: Vec<SocketAddr>, _: Arc<dyn Entrance>) {}
 }
 
 #[test]

@@ -37,6 +37,20 @@ pub fn small() -> Limits {
     }
 }
 
+/// The options of a daemon for tests, which is small and knows no other hosts.
+pub fn options(socket: PathBuf) -> Options {
+    Options {
+        socket,
+        idle_exit: None,
+        limits: small(),
+        version: "test".to_owned(),
+        configuration: None,
+        relay_local: false,
+        library: None,
+        tenant: None,
+    }
+}
+
 impl Served {
     pub fn new(limits: Limits, idle_exit: Option<Duration>) -> Self {
         Self::with(limits, idle_exit, None)
@@ -50,14 +64,10 @@ impl Served {
     ) -> Self {
         Self::bound(move |socket| {
             Daemon::bind(Options {
-                socket,
                 idle_exit,
                 limits,
-                version: "test".to_owned(),
                 configuration,
-                relay_local: false,
-                library: None,
-                tenant: None,
+                ..options(socket)
             })
         })
     }

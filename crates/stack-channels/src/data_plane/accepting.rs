@@ -15,6 +15,7 @@ use netchannel_service::core_engine::{StackRequest, Ticket};
 use netchannel_service::lane::Lane;
 use netchannel_service::link::LinkEnd;
 use netchannel_service::routing::{Destination, Refused, Router};
+use netchannel_service::stack::OF_TENANT;
 use netchannel_service::targets::Targets;
 use netchannel_service::worker::Worker;
 use netchannel_vns::{Reason, VirtualSocket};
@@ -179,13 +180,16 @@ impl ChannelWorker {
     }
 
     /// The connection was announced to the listener: accepts it towards the peer.
-    fn establish(&mut self, ticket: Ticket, lane: Lane, key: Key) -> Option<Ticket> {
+    fn establish(&mut self, ticket: Ticket, mut lane: Lane, key: Key) -> Option<Ticket> {
         let pending = self.acceptor.take(ticket);
         let end = self.cells.link(key).map(Arc::clone);
         let (Some(pending), Some(end)) = (pending, end) else {
             lane.close(true);
             return None;
         };
+        if end.user() == Some(OF_TENANT) {
+            lane.lead_to_module();
+        }
         let Pending { peer, syn, .. } = pending;
         if peer.has_ended() {
             lane.close(true);

@@ -4,6 +4,7 @@ use super::connection::Peer;
 use super::loss::Lost;
 use crate::announcement::Announcement;
 use crate::channel_instance::ChannelInstance;
+use crate::published::Ports;
 use netchannel_abi::address::Address;
 use netchannel_driver::Channel;
 use netchannel_scheduler::{ChannelId, Settings};
@@ -124,6 +125,8 @@ pub enum Report {
         /// The announcement.
         announcement: Announcement,
     },
+    /// Where clients come in at a tenant's stack.
+    Published(Ports),
     /// A worker is busy, and its load is not sampled.
     Busy,
 }

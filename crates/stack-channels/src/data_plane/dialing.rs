@@ -12,13 +12,10 @@ use netchannel_service::core_engine::StackRequest;
 use netchannel_service::jobs::Opened;
 use netchannel_service::lane::Lane;
 use netchannel_service::link::{LinkEnd, Parts};
-use netchannel_service::stack::Origin;
+use netchannel_service::stack::{OF_TENANT, Origin};
 use netchannel_vns::VirtualSocket;
 use rustix::io::Errno;
 use std::sync::Arc;
-
-/// The user for whom connections of tenants count: no user of the host has this number.
-pub(super) const TENANTS: u32 = u32::MAX;
 
 impl ChannelWorker {
     /// A program connects to a listener of a peer.
@@ -75,7 +72,7 @@ impl ChannelWorker {
     /// A tenant's connections come over a link.
     pub(super) fn add_crossing(&mut self, mut parts: Parts, origin: Arc<Origin>) {
         let number = parts.number;
-        parts.user = Some(TENANTS);
+        parts.user = Some(OF_TENANT);
         let end = LinkEnd::new(parts, &origin.count).map(Arc::new);
         // Where it can not be had, the tenant's stack sees the end of its channel.
         if let Some(key) = end.and_then(|end| self.cells.add_link(end)) {

@@ -2,7 +2,6 @@
 
 use super::commands::{Command, Report};
 use super::connection::{Connection, Peer, Wanted, frame_to};
-use super::dialing::TENANTS;
 use super::open_channel::OpenChannel;
 use super::peer::Counters;
 use super::reset_reasons;
@@ -12,6 +11,7 @@ use super::tombstone::Tombstone;
 use super::worker::ChannelWorker;
 use crate::announcement::Announcement;
 use netchannel_service::addresses;
+use netchannel_service::stack::OF_TENANT;
 use netchannel_service::urgent::Row;
 use netchannel_vns::{Arrived, FinalState, Handle, Reason, State as Phase, Transmit, Window};
 use netchannel_wire::{Frame, GoAwayReason, MOST_FIXED_FRAME, NcSynAck, NoSocket};
@@ -68,7 +68,7 @@ impl ChannelWorker {
                         Counters::add(&connection.peer.counters.refused, 1);
                         let reason = reset_reasons::of_refusal(refused.reason);
                         state.socket.on_reset(reason, now);
-                        let is_tenants = connection.link.user() == Some(TENANTS);
+                        let is_tenants = connection.link.user() == Some(OF_TENANT);
                         unpermitted = (is_tenants && reason == Reason::NotAllowed)
                             .then_some(connection.wanted);
                     }

@@ -5,17 +5,19 @@ use super::placement;
 use super::shared::{FIRST_WORKER, Gauges, Shared, WorkerMessage, worker_name};
 use super::worker::ChannelWorker;
 use crate::channel_instance::ChannelInstance;
+use crate::published::Ports;
 use netchannel_scheduler::Settings;
 use netchannel_service::anchor::Count;
 use netchannel_service::core_engine;
 use netchannel_service::link::Parts;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
-use netchannel_service::stack::{Crossing, Origin, StackHandle};
+use netchannel_service::stack::{self, Crossing, Origin, StackHandle};
 use netchannel_service::worker;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -167,7 +169,7 @@ impl DataPlane {
     /// The way of tenants' connections.
     #[must_use]
     pub fn crossing(&self) -> Arc<dyn Crossing> {
-        Arc::new(Entrance(Arc::clone(&self.shared)))
+        Arc::new(Way(Arc::clone(&self.shared)))
     }
 
     /// Hands over a link, for tests.
@@ -176,16 +178,24 @@ impl DataPlane {
     }
 }
 
-/// The way of tenants' connections to the first worker.
+/// The way of tenants' connections to the first worker, and back.
 #[derive(Debug)]
-struct Entrance(Arc<Shared>);
+struct Way(Arc<Shared>);
 
-impl Crossing for Entrance {
+impl Crossing for Way {
     fn serve(&self, parts: Parts, origin: Arc<Origin>) {
         if let Some(inbox) = self.0.inboxes.get(FIRST_WORKER) {
             let command = Command::Crossing(parts, origin);
             inbox.send(WorkerMessage::Command(command));
         }
+    }
+
+    fn publish(&self, tenant: &str, at: Vec<SocketAddr>, entrance: Arc<dyn stack::Entrance>) {
+        self.0.reports.send(Report::Published(Ports {
+            tenant: tenant.to_owned(),
+            at,
+            entrance,
+        }));
     }
 }
 
