@@ -41,23 +41,7 @@ start_nginx() {
     mkdir -p "$TMP/nginx/www"
     cp "$TMP/www/large" "$TMP/nginx/www/"
     chmod -R a+rX "$TMP"
-    cat >"$TMP/nginx/nginx.conf" <<END
-user root;
-worker_processes 1;
-daemon off;
-pid $TMP/nginx/pid;
-error_log $TMP/nginx/error.log warn;
-events { worker_connections 1024; }
-http {
-    access_log off;
-    $(nginx_folders "$TMP/nginx")
-    server {
-        listen 80;
-        root $TMP/nginx/www;
-        location = /who { return 200 "\$remote_addr \$server_addr:\$server_port\n"; }
-    }
-}
-END
+    nginx_page "$TMP/nginx" 1
     start nginx "${IN[@]}" nginx -c "$TMP/nginx/nginx.conf" -e "$TMP/nginx/error.log"
     NGINX=$LAST_STARTED
     until_true 20 "nginx in the guest" who
@@ -88,6 +72,16 @@ try:
     print('end')
 except OSError as error:
     print(errno.errorcode[error.errno])")"
+}
+
+# Programs' own resolvers: over UDP, to a server of the world, one of loopback and one that the tenant may not reach.
+asks() {
+    local server
+    for server in "$WORLD" 127.0.0.53 192.0.2.53; do
+        expect "a resolver of its own, $server" 0 "$(tried "${IN[@]}" "$PYTHON" "$HERE/helpers/udp_names.py" "$server" 53)"
+        sed "s/'$server'/SERVER/g" "$TMP/client.log" >"$TMP/asked.$server"
+        cmp "$TMP/asked.kernel" "$TMP/asked.$server" || fail "a resolver of its own saw something else: $(diff "$TMP/asked.kernel" "$TMP/asked.$server")"
+    done
 }
 
 is_reached() {
@@ -123,10 +117,14 @@ while True:
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
     c.close()"
 
+# What it sees over kernel UDP.
+"${OUT[@]}" "$PYTHON" "$HERE/helpers/udp_names.py" "$WORLD" 53 | sed "s/'$WORLD'/SERVER/g" >"$TMP/asked.kernel"
+
 echo "== with a doorbell"
 host_end
 inside first --bell "$BELL"
 reaches
+asks
 is_reached 2000
 echo "== the guest's end is killed"
 hold killed
@@ -156,6 +154,7 @@ start end "${ON_HOST[@]}" "$NETCHANNEL_PROGRAM" guest host web --socket "$SOCKET
 END=$LAST_STARTED
 inside third
 reaches
+asks
 is_reached 300
 echo "== the host's end ends in good order"
 kill -TERM "$END"

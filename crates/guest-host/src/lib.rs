@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod asking;
 mod bell;
 mod listeners;
 mod serve;

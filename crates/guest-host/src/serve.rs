@@ -1,6 +1,7 @@
 //! The loop: one thread, one epoll set.
 
 use crate::address::to_call;
+use crate::asking::{Askers, MOST_SOCKETS};
 use crate::bell::{Bells, Heard};
 use crate::listeners::{Listeners, Place};
 use crate::sink::{SocketSink, number};
@@ -16,14 +17,17 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Names of descriptors in the epoll set. Listeners and connections come behind.
+/// Names of descriptors in the epoll set. Listeners, those who ask, and connections come behind.
 const STOP: u64 = 0;
 const MACHINES: u64 = 1;
 const BELL: u64 = 2;
 const FIRST_LISTENER: u64 = 16;
-const FIRST_CONNECTION: u64 = FIRST_LISTENER + (2 << 16);
+const FIRST_ASKER: u64 = FIRST_LISTENER + (2 << 16);
+const FIRST_CONNECTION: u64 = FIRST_ASKER + MOST_SOCKETS as u64;
 /// Clients taken at a port before others have their turn.
 const MOST_ACCEPTED: usize = 64;
+/// Answers taken of one that asks before others have their turn.
+const MOST_ANSWERS: usize = 16;
 /// Without a descriptor, or with as many connections as may be, clients wait for so long.
 const REST: Duration = Duration::from_millis(50);
 /// Events that are taken at a time.
@@ -42,6 +46,7 @@ pub struct Host {
     /// Watched only.
     _stop: UnixStream,
     listeners: Listeners,
+    askers: Askers,
     /// Clients wait until then.
     rests_until: Option<Instant>,
     epoll: Epoll,
@@ -74,6 +79,7 @@ impl Host {
             bells,
             _stop: stop,
             listeners: Listeners::default(),
+            askers: Askers::default(),
             rests_until: None,
             epoll,
             patience: Patience::new(0),
@@ -219,6 +225,7 @@ impl Host {
                     self.tunnel.lose();
                 }
             }
+            name @ FIRST_ASKER..FIRST_CONNECTION => self.on_answers(name - FIRST_ASKER),
             name @ FIRST_CONNECTION.. => self.on_socket(name - FIRST_CONNECTION, event.events()),
             name => {
                 let place = name.saturating_sub(FIRST_LISTENER);
@@ -272,6 +279,7 @@ impl Host {
                 Event::Down => {
                     tracing::info!("the guest is gone; its connections were reset");
                     self.listeners.clear();
+                    self.askers.clear();
                 }
                 Event::Violated(violation) => {
                     tracing::warn!("the guest broke the rules: {}", violation.0);
@@ -279,8 +287,23 @@ impl Host {
                 Event::Silent => tracing::warn!("the guest does not answer"),
                 Event::Open(serial, open) => self.dial(serial, &open),
                 Event::Listen(port, families) => self.listen(port, families),
+                Event::Datagram(question) => {
+                    self.askers.ask(&question, &self.epoll, FIRST_ASKER);
+                }
+                Event::Forget(number) => self.askers.forget(number),
                 Event::Gone(_) | Event::Welcome(_) => {}
             }
+        }
+    }
+
+    /// Name servers have answered.
+    fn on_answers(&mut self, place: u64) {
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        for _ in 0..MOST_ANSWERS {
+            let Some(answer) = self.askers.answer(place) else {
+                return;
+            };
+            self.tunnel.tell(&answer);
         }
     }
 

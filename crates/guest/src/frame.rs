@@ -15,6 +15,8 @@ pub const OPEN_WORDS: usize = 8;
 pub const MOST_ADDRESSES: usize = 16;
 /// Words of the payload of a `Welcome`: each address is three.
 pub const WELCOME_WORDS: usize = 2 + 3 * MOST_ADDRESSES;
+/// Words before the bytes of a `Datagram`.
+pub const SERVER_WORDS: usize = 3;
 /// The largest payload.
 pub const MOST_PAYLOAD: usize = 64 << 10;
 
@@ -43,9 +45,13 @@ pub enum Kind {
     Ping,
     /// The answer.
     Pong,
+    /// A datagram between one that asks and a name server, whose address is before it.
+    Datagram,
+    /// (guest) Nobody asks under this number any more.
+    Forget,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 13] = [
     Kind::Pad,
     Kind::Welcome,
     Kind::Open,
@@ -57,6 +63,8 @@ const KINDS: [Kind; 11] = [
     Kind::Listen,
     Kind::Ping,
     Kind::Pong,
+    Kind::Datagram,
+    Kind::Forget,
 ];
 
 /// A header.
@@ -96,6 +104,7 @@ impl Header {
         let fits = match kind {
             Kind::Pad => true,
             Kind::Data => length > 0 && length <= MOST_PAYLOAD,
+            Kind::Datagram => length > 8 * SERVER_WORDS && length <= MOST_PAYLOAD,
             Kind::Open => length == 8 * OPEN_WORDS,
             Kind::Welcome => length == 8 * WELCOME_WORDS,
             _ => length == 0,
@@ -144,7 +153,7 @@ impl Open {
     }
 }
 
-fn address(words: [u64; 3]) -> Result<Address, Violation> {
+pub(crate) fn address(words: [u64; 3]) -> Result<Address, Violation> {
     let Address {
         family,
         port,
@@ -159,6 +168,17 @@ fn address(words: [u64; 3]) -> Result<Address, Violation> {
         INET6 => Ok(Address::v6(bytes, port, scope)),
         _ => Err(Violation("an address of an unknown family")),
     }
+}
+
+/// A question to a name server, or its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The guest's number of the one that asks.
+    pub asker: u64,
+    /// The server, as the guest's program names it.
+    pub server: Address,
+    /// What is sent.
+    pub bytes: Vec<u8>,
 }
 
 /// What the host tells a guest that has come.
@@ -264,7 +284,17 @@ mod tests {
             };
             assert_eq!(Header::from_words(header.to_words()), Ok(header));
         }
-        for word in [11, 255, 4, 4 | 65_537 << 8, 2 | 63 << 8, 6 | 1 << 8, 1] {
+        for word in [
+            13,
+            255,
+            11 | 24 << 8,
+            12 | 16 << 8,
+            4,
+            4 | 65_537 << 8,
+            2 | 63 << 8,
+            6 | 1 << 8,
+            1,
+        ] {
             assert!(Header::from_words([1, word]).is_err(), "{word:#x}");
         }
     }

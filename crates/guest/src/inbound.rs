@@ -1,11 +1,12 @@
 //! What the other side says. Each frame is checked against what was said before.
 
 use crate::flow::{Flow, Sink};
-use crate::frame::{Families, HEADER, Kind, Open, Welcome};
+use crate::frame::{Datagram, Families, HEADER, Kind, Open, SERVER_WORDS, Welcome, address};
 use crate::layout::Side;
 use crate::ring::Frame;
 use crate::tunnel::{Event, Tunnel};
 use crate::violation::Violation;
+use netchannel_abi::message::{MOST_QUESTION, NAMES_PORT};
 use netchannel_shm::{Room, Span, run::transfer};
 
 /// The largest errno of Linux.
@@ -28,6 +29,13 @@ impl<S: Sink> Tunnel<S> {
             Kind::Listen => self.on_listen(header.id, header.argument)?,
             Kind::Ping => self.owes_pong = true,
             Kind::Pong => {}
+            Kind::Datagram => self.on_datagram(header.id, frame.payload)?,
+            Kind::Forget => {
+                if self.side() == Side::Guest {
+                    return Err(Violation("a host that asks"));
+                }
+                self.events.push_back(Event::Forget(header.id));
+            }
             Kind::Accept => {
                 let flow = self.flow(header.id)?;
                 if !flow.is_own || flow.is_made || flow.got_close.is_some() {
@@ -63,7 +71,10 @@ impl<S: Sink> Tunnel<S> {
             }
         }
         if let Some(serial) = self.by_id.get(&header.id).copied()
-            && !matches!(header.kind, Kind::Listen | Kind::Pad)
+            && !matches!(
+                header.kind,
+                Kind::Listen | Kind::Pad | Kind::Datagram | Kind::Forget
+            )
         {
             self.queue(serial);
         }
@@ -95,6 +106,28 @@ impl<S: Sink> Tunnel<S> {
         }
         let families = Families::from_argument(families)?;
         self.events.push_back(Event::Listen(port, families));
+        Ok(())
+    }
+
+    fn on_datagram(&mut self, asker: u64, payload: Span) -> Result<(), Violation> {
+        let server = address(self.consumer.words(payload)?)?;
+        let bytes = Span {
+            offset: payload.offset + 8 * SERVER_WORDS,
+            length: payload.length - 8 * SERVER_WORDS,
+        };
+        let is_long = self.side() == Side::Host && bytes.length > MOST_QUESTION;
+        if server.port != NAMES_PORT || is_long {
+            return Err(Violation("a datagram that is no question"));
+        }
+        let run = self.region.run(bytes);
+        let run = run.ok_or(Violation("a frame beyond the region"))?;
+        let mut copy = vec![0; bytes.length];
+        transfer(&[run], &[Room::from(copy.as_mut_slice())]);
+        self.events.push_back(Event::Datagram(Datagram {
+            asker,
+            server,
+            bytes: copy,
+        }));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ pub const PAGE: usize = 4096;
 pub const LEAST_SIZE: usize = 64 << 10;
 
 /// What a side that speaks this version writes first: letters, and the version.
-pub const IDENTITY: u64 = u64::from_le_bytes(*b"ncguest\x01");
+pub const IDENTITY: u64 = u64::from_le_bytes(*b"ncguest\x02");
 
 /// Words of a page, by their offset. Those that change often have a cache line each.
 pub mod word {

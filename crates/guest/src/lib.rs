@@ -20,7 +20,7 @@ mod inbound;
 mod turn;
 
 pub use flow::{Sink, Taken};
-pub use frame::{Families, Open, Welcome};
+pub use frame::{Datagram, Families, Open, Welcome};
 pub use layout::{LEAST_SIZE, Side};
 pub use tunnel::{Event, Tunnel};
 pub use violation::Violation;

@@ -1,9 +1,10 @@
 //! The two rings. Own indices are private; the other side's are loaded once, checked, and the copy used.
 
-use crate::frame::{HEADER, Header, Kind, MOST_PAYLOAD};
+use crate::frame::{Datagram, HEADER, Header, Kind, MOST_PAYLOAD, SERVER_WORDS};
 use crate::layout::{Ring, Side, ring, word};
 use crate::violation::Violation;
-use netchannel_shm::{Region, Span};
+use netchannel_shm::run::transfer;
+use netchannel_shm::{Region, Run, Span};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -126,14 +127,8 @@ impl Producer {
         words: &[u64],
     ) -> Result<bool, Violation> {
         let length = 8 * words.len();
-        let (free, wanted) = (self.free()?, HEADER + length);
-        let to_end = self.ring.size - self.place();
-        let pads = to_end < wanted;
-        if free < wanted + if pads { to_end } else { 0 } {
+        if !self.fits(HEADER + length)? {
             return Ok(false);
-        }
-        if pads {
-            self.pad()?;
         }
         let header = Header {
             kind,
@@ -142,6 +137,47 @@ impl Producer {
             argument,
         };
         self.write(header, words)?;
+        Ok(true)
+    }
+
+    /// Whether there is room for so much in one piece: from here on, then.
+    fn fits(&mut self, wanted: usize) -> Result<bool, Violation> {
+        let free = self.free()?;
+        let to_end = self.ring.size - self.place();
+        let pads = to_end < wanted;
+        if free < wanted + if pads { to_end } else { 0 } {
+            return Ok(false);
+        }
+        if pads {
+            self.pad()?;
+        }
+        Ok(true)
+    }
+
+    /// Writes a datagram. False where there is no room.
+    ///
+    /// # Errors
+    /// What the other side did.
+    pub fn datagram(&mut self, datagram: &Datagram) -> Result<bool, Violation> {
+        let length = 8 * SERVER_WORDS + datagram.bytes.len();
+        let wanted = HEADER + length.next_multiple_of(HEADER);
+        if length > MOST_PAYLOAD || !self.fits(wanted)? {
+            return Ok(false);
+        }
+        let span = Span {
+            offset: self.ring.offset + self.place() + HEADER + 8 * SERVER_WORDS,
+            length: datagram.bytes.len(),
+        };
+        let room = self.region.room(span);
+        let room = room.ok_or(Violation("a frame beyond the region"))?;
+        transfer(&[Run::from(datagram.bytes.as_slice())], &[room]);
+        let header = Header {
+            kind: Kind::Datagram,
+            id: datagram.asker,
+            length,
+            argument: 0,
+        };
+        self.write(header, &datagram.server.to_words())?;
         Ok(true)
     }
 

@@ -1,7 +1,7 @@
 //! All connections of one side, and the other side as they know it.
 
 use crate::flow::{Flow, Sink};
-use crate::frame::{Families, Kind, Open, Welcome};
+use crate::frame::{Datagram, Families, Kind, Open, Welcome};
 use crate::layout::Side;
 use crate::link::{Change, Link};
 use crate::ring::{Consumer, Producer};
@@ -50,6 +50,10 @@ pub enum Event {
     Gone(u64),
     /// (host) Programs listen at a port.
     Listen(u16, Families),
+    /// A question to a name server, or its answer.
+    Datagram(Datagram),
+    /// (host) Nobody asks under this number any more.
+    Forget(u64),
 }
 
 /// One side's end of all connections.
@@ -82,6 +86,8 @@ pub struct Tunnel<S> {
     owes_listens: BTreeSet<u16>,
     owes_ping: bool,
     pub(crate) owes_pong: bool,
+    /// (guest) Who asks no more.
+    owes_forgets: BTreeSet<u64>,
     pub(crate) events: VecDeque<Event>,
     heard: Instant,
     asked: Option<Instant>,
@@ -134,6 +140,7 @@ impl<S: Sink> Tunnel<S> {
             owes_listens: BTreeSet::new(),
             owes_ping: false,
             owes_pong: false,
+            owes_forgets: BTreeSet::new(),
             events: VecDeque::new(),
             heard: now,
             asked: None,
@@ -321,6 +328,21 @@ impl<S: Sink> Tunnel<S> {
         }
     }
 
+    /// Tells the other side a datagram. One that finds no room is lost.
+    pub fn tell(&mut self, datagram: &Datagram) {
+        if self.is_ready {
+            // What the other side did, is found by the next look.
+            let _ = self.producer.datagram(datagram);
+        }
+    }
+
+    /// (guest) Nobody asks under this number any more.
+    pub fn forget_asker(&mut self, number: u64) {
+        if self.link.is_up() {
+            self.owes_forgets.insert(number);
+        }
+    }
+
     /// Looks at what the other side has said. What it comes to is in [`Self::next_event`].
     pub fn poll(&mut self, now: Instant) {
         if let Some(until) = self.rests_until {
@@ -425,6 +447,7 @@ impl<S: Sink> Tunnel<S> {
         self.blocked.clear();
         (self.own_open, self.peer_open) = (0, 0);
         self.owes_listens.clear();
+        self.owes_forgets.clear();
         (self.owes_welcome, self.owes_ping, self.owes_pong) = (false, false, false);
         self.asked = None;
         self.is_ready = false;
@@ -538,6 +561,12 @@ impl<S: Sink> Tunnel<S> {
             }
             self.owes_listens.remove(&port);
         }
+        while let Some(number) = self.owes_forgets.first().copied() {
+            if !ring.control(Kind::Forget, number, 0, &[])? {
+                return Ok(false);
+            }
+            self.owes_forgets.remove(&number);
+        }
         for (owes, kind) in [
             (&mut self.owes_ping, Kind::Ping),
             (&mut self.owes_pong, Kind::Pong),
@@ -551,7 +580,8 @@ impl<S: Sink> Tunnel<S> {
     }
 
     fn has_to_speak(&self) -> bool {
-        self.owes_welcome || !self.owes_listens.is_empty() || self.owes_ping || self.owes_pong
+        let lists = !self.owes_listens.is_empty() || !self.owes_forgets.is_empty();
+        self.owes_welcome || lists || self.owes_ping || self.owes_pong
     }
 
     /// Shows what was said and gives back what was read. Returns whether the other side is to be rung for.

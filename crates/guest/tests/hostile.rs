@@ -2,6 +2,7 @@
 
 mod support;
 
+use netchannel_abi::address::Address;
 use netchannel_guest::frame::{HEADER, Header, Kind};
 use netchannel_guest::layout::{Ring, ring, word};
 use netchannel_guest::{Event, Side};
@@ -167,6 +168,23 @@ fn frames_that_are_none() {
         ("families that are none", |one| {
             one.frame(Kind::Listen, 80, 4, &[])
         }),
+        ("a datagram to elsewhere", |one| {
+            let [a, b, c] = open().to.to_words();
+            one.frame(Kind::Datagram, 1, 0, &[a, b, c, 7]);
+        }),
+        ("a datagram to nowhere", |one| {
+            one.frame(Kind::Datagram, 1, 0, &[7, 0, 0, 7])
+        }),
+        ("a question that is too long", |one| {
+            let [a, b, c] = Address::v4([10, 0, 0, 53], 53).to_words();
+            let mut words = vec![a, b, c];
+            words.resize(3 + 4104 / 8, 7);
+            one.frame(Kind::Datagram, 1, 0, &words);
+        }),
+        ("a datagram without bytes", |one| {
+            let [a, b, c] = Address::v4([10, 0, 0, 53], 53).to_words();
+            one.frame(Kind::Datagram, 1, 0, &[a, b, c]);
+        }),
         ("a welcome", |one| one.frame(Kind::Welcome, 0, 0, &[0; 50])),
     ];
     for (what, write) in cases {
@@ -272,7 +290,7 @@ fn anything_at_all() {
         let (guest, host) = (Played::new(&[1; 300]), Played::new(&[2; 3000]));
         hostile.both.connect(&guest, &host);
         for _ in 0..50 {
-            match random() % 8 {
+            match random() % 9 {
                 0 => hostile
                     .own(word::TAIL)
                     .store((random() % (1 << 18)) & !15, SeqCst),
@@ -284,6 +302,7 @@ fn anything_at_all() {
                 4 => hostile.write(&[random(), random()], 16),
                 5 => hostile.frame(Kind::Credit, random() % 4, 70, &[]),
                 6 => hostile.frame(Kind::Data, random() % 4, 0, &[random(); 64]),
+                7 => hostile.frame(Kind::Forget, random() % 4, 0, &[]),
                 _ => hostile.frame(Kind::Open, random() % 40, 70, &open().to_words()),
             }
             let _ = hostile.look();

@@ -2,7 +2,8 @@
 
 mod support;
 
-use netchannel_guest::{Event, Families, Taken};
+use netchannel_abi::address::Address;
+use netchannel_guest::{Datagram, Event, Families, Taken};
 use std::time::Duration;
 use support::{Both, Played, new_guest, new_host, open, opened, region, welcome};
 
@@ -226,6 +227,47 @@ fn a_side_that_does_not_answer_is_given_up_while_it_has_connections() {
     // It comes again.
     both.settle();
     assert!(both.host.is_ready() && both.guest.is_ready());
+}
+
+#[test]
+fn questions_and_answers_pass_and_what_finds_no_room_is_lost() {
+    let mut both = Both::new(64 << 10, 100);
+    let datagram = |asker, length| Datagram {
+        asker,
+        server: Address::v4([10, 0, 0, 53], 53),
+        bytes: pattern(length),
+    };
+    // Nobody is there yet.
+    both.guest.tell(&datagram(1, 30));
+    both.settle();
+    both.host_events.clear();
+    both.guest_events.clear();
+    let questions = [datagram(1, 1), datagram(7, 4096), datagram(1, 33)];
+    questions.iter().for_each(|one| both.guest.tell(one));
+    both.guest.forget_asker(7);
+    let answers = [datagram(7, 20_000), datagram(9, 12)];
+    answers.iter().for_each(|one| both.host.tell(one));
+    both.settle();
+    let mut wanted: Vec<_> = questions.into_iter().map(Event::Datagram).collect();
+    wanted.push(Event::Forget(7));
+    assert_eq!(both.host_events, wanted);
+    assert_eq!(both.guest_events, answers.map(Event::Datagram));
+    // Many times around the ring, and more than it holds.
+    for round in 0..200_u64 {
+        both.host_events.clear();
+        for one in 0..9 {
+            both.guest.tell(&datagram(round, 4000 + one));
+        }
+        both.settle();
+        let whole = |one: &Event| matches!(one, Event::Datagram(one) if one.asker == round);
+        assert!(both.host_events.iter().all(whole));
+        assert!((5..9).contains(&both.host_events.len()));
+    }
+    both.host_events.clear();
+    both.host.tell(&datagram(1, 40_000));
+    both.settle();
+    assert_eq!(both.guest_events.len(), 2);
+    assert_eq!(both.host_events, []);
 }
 
 #[test]

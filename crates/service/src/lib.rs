@@ -41,6 +41,7 @@ pub mod packet;
 pub mod pair;
 pub mod played;
 pub mod published_ports;
+pub mod questions;
 mod reader;
 mod reading;
 pub mod relayed;

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod arrival;
+mod asking;
 mod bell;
 mod counters;
 mod module;

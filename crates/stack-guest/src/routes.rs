@@ -11,6 +11,7 @@ use netchannel_service::lane::Lane;
 use netchannel_service::routing::{Destination, Refused, Router};
 use netchannel_service::targets::Targets;
 use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -65,6 +66,10 @@ impl Router for GuestWorker {
 
     fn request(&mut self, request: StackRequest) {
         self.send_request(request);
+    }
+
+    fn on_names(&mut self, end: OwnedFd) {
+        self.add_asker(end);
     }
 
     fn destination(&self, ticket: Ticket) -> Option<Destination> {

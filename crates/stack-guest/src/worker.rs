@@ -1,6 +1,7 @@
 //! The thread of the module.
 
 use crate::arrival::Arrival;
+use crate::asking::{Askers, FIRST_ASKER};
 use crate::bell::Bell;
 use crate::counters::Counters;
 use crate::ports::Ports;
@@ -68,6 +69,7 @@ pub struct GuestWorker {
     pub(crate) count: Arc<Count>,
     gateway: Option<u32>,
     pub(crate) ports: Ports,
+    pub(crate) askers: Askers,
     pub(crate) arrivals: HashMap<u64, Arrival>,
     /// Which connection has a slot of a link, and the other way round.
     pub(crate) places: HashMap<(Key, u32), u64>,
@@ -111,6 +113,7 @@ impl GuestWorker {
             count,
             gateway: None,
             ports: Ports::default(),
+            askers: Askers::default(),
             arrivals: HashMap::new(),
             places: HashMap::new(),
             place_of: HashMap::new(),
@@ -222,7 +225,10 @@ impl GuestWorker {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Up => tracing::info!("the host is there"),
-            Event::Down => tracing::warn!("the host is gone; its connections were reset"),
+            Event::Down => {
+                tracing::warn!("the host is gone; its connections were reset");
+                self.drop_askers();
+            }
             Event::Violated(violation) => {
                 tracing::warn!("the host broke the rules: {}", violation.0);
             }
@@ -230,7 +236,8 @@ impl GuestWorker {
             Event::Welcome(welcome) => self.on_welcome(welcome),
             Event::Open(serial, open) => self.arrive(serial, open),
             Event::Gone(serial) => self.forget(serial),
-            Event::Listen(..) => {}
+            Event::Datagram(datagram) => self.on_answer(&datagram),
+            Event::Listen(..) | Event::Forget(_) => {}
         }
     }
 
@@ -252,6 +259,9 @@ impl GuestWorker {
     }
 
     fn hear(&mut self, name: u32, end: bool) {
+        if let Some(number) = name.checked_sub(FIRST_ASKER) {
+            return self.on_questions(number);
+        }
         if let (BELL, Some(bell)) = (name, &mut self.bell) {
             let worked = bell.works();
             bell.hear(end);

@@ -2,7 +2,6 @@
 
 use crate::served::TenantNumber;
 use netchannel_abi::address::Address;
-use netchannel_abi::message::{MOST_QUESTION, NAMES_PORT};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::collections::BTreeMap;
@@ -19,11 +18,6 @@ const SERVERS: u8 = 3;
 pub const ENDS: usize = 1 + SERVERS as usize;
 /// Names of an asker.
 const PLACES: u32 = 1 + SERVERS as u32;
-/// The address before each datagram on a program's end.
-pub const HEAD: usize = 24;
-/// The longest datagram there.
-pub const ROOM: usize = HEAD + MOST_QUESTION;
-
 /// A server that is asked.
 #[derive(Debug)]
 pub struct Server {
@@ -143,27 +137,6 @@ pub fn connect(to: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Reads what a program sent: the server, and the datagram to it.
-pub fn read(packet: &[u8]) -> Option<(Address, &[u8])> {
-    let (head, datagram) = packet.split_first_chunk::<HEAD>()?;
-    let mut words = [0; 3];
-    for (word, bytes) in words.iter_mut().zip(head.chunks_exact(8)) {
-        *word = u64::from_ne_bytes(bytes.try_into().ok()?);
-    }
-    let asked = Address::from_words(words);
-    let is_question = asked.port == NAMES_PORT && !datagram.is_empty();
-    (is_question && datagram.len() <= MOST_QUESTION).then_some((asked, datagram))
-}
-
-/// What comes before a datagram of a server.
-pub fn head(asked: &Address) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    for (bytes, word) in head.chunks_exact_mut(8).zip(asked.to_words()) {
-        bytes.copy_from_slice(&word.to_ne_bytes());
-    }
-    head
-}
-
 /// The answer of who may not be asked: the question itself, refused (RFC 1035, 4.1.1). `None` for what is no question.
 pub fn refusal(question: &[u8]) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
@@ -182,6 +155,7 @@ pub fn refusal(question: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netchannel_abi::message::NAMES_PORT;
 
     fn end() -> OwnedFd {
         std::fs::File::open("/dev/null").unwrap().into()
@@ -194,18 +168,6 @@ mod tests {
                 assert_eq!(of_number(number_of(asker, server)), (asker, server));
             }
         }
-    }
-
-    #[test]
-    fn only_questions_go_to_servers() {
-        let asked = Address::v4([10, 0, 0, 53], NAMES_PORT);
-        let packet = |asked: &Address, length| [&head(asked)[..], &vec![7; length]].concat();
-        let whole = packet(&asked, 30);
-        assert_eq!(read(&whole), Some((asked, &[7; 30][..])));
-        assert_eq!(read(&whole[..HEAD]), None);
-        assert_eq!(read(&whole[..HEAD - 1]), None);
-        assert_eq!(read(&packet(&asked, MOST_QUESTION + 1)), None);
-        assert_eq!(read(&packet(&Address { port: 54, ..asked }, 30)), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! What finds no room is lost, as datagrams are: who asks asks again.
 
-use crate::askers::{self, Asker, HEAD, ROOM, Server};
+use crate::askers::{self, Server};
 use crate::dialing::DNS;
 use crate::own_names::asker_name;
 use crate::served::{Served, TenantNumber};
@@ -15,9 +15,10 @@ use crate::worker::KernelWorker;
 use netchannel_abi::address::Address;
 use netchannel_configuration::Way;
 use netchannel_service::addresses;
+use netchannel_service::questions::{self, ROOM};
 use netchannel_stack_process::counters::Counter;
-use rustix::io::{Errno, IoSlice};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
@@ -78,7 +79,7 @@ impl KernelWorker {
                     return self.count_askers(tenant);
                 }
                 Ok((length, _)) => {
-                    let packet = room.get(..length).and_then(askers::read);
+                    let packet = room.get(..length).and_then(questions::read);
                     let Some((asked, question)) = packet else {
                         continue;
                     };
@@ -86,7 +87,7 @@ impl KernelWorker {
                         Some(to) => self.ask((number, tenant), (&asked, to), question),
                         None => {
                             if let Some(answer) = askers::refusal(question) {
-                                give(asker, &asked, &answer);
+                                questions::answer(&asker.end, &asked, &answer);
                             }
                         }
                     }
@@ -145,7 +146,7 @@ impl KernelWorker {
                 Ok((length, _)) => {
                     let asked = server.asked;
                     let tenant = asker.tenant;
-                    give(asker, &asked, room.get(..length).unwrap_or_default());
+                    questions::answer(&asker.end, &asked, room.get(..length).unwrap_or_default());
                     self.count(tenant, Counter::BytesIn, length);
                 }
             }
@@ -158,15 +159,6 @@ impl KernelWorker {
             served.counters.add(counter, length);
         }
     }
-}
-
-/// Gives a program the answer of the server that it names so.
-fn give(asker: &Asker, asked: &Address, answer: &[u8]) {
-    let head: [u8; HEAD] = askers::head(asked);
-    let parts = [IoSlice::new(&head), IoSlice::new(answer)];
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let mut none = SendAncillaryBuffer::default();
-    let _ = rustix::net::sendmsg(&asker.end, &parts, &mut none, flags);
 }
 
 impl Served {
