@@ -367,7 +367,7 @@ pub fn find_listener(
     source: &Address,
 ) -> Result<Target, Reason> {
     let plain = address.unmapped();
-    let connection = hashed(&source.unmapped().to_words(), hashed(&plain.to_words(), 0));
+    let connection = || hashed(&source.unmapped().to_words(), hashed(&plain.to_words(), 0));
     let header: &Header = attachment.directory.at(0).ok_or(Reason::NoDaemon)?;
     let entries = listed(attachment).ok_or(Reason::NoDaemon)?;
     let mut attempts: u32 = 0;
@@ -375,7 +375,7 @@ pub fn find_listener(
     loop {
         let before = header.sequence.load(Ordering::Acquire);
         if before.is_multiple_of(2) {
-            let found = search(attachment, entries, &plain, connection);
+            let found = search(attachment, entries, &plain, &connection);
             core::sync::atomic::fence(Ordering::Acquire);
             if header.sequence.load(Ordering::Relaxed) == before {
                 return found;
@@ -443,10 +443,10 @@ fn search(
     attachment: &Attachment,
     entries: &[Entry],
     plain: &Address,
-    connection: u64,
+    connection: &impl Fn() -> u64,
 ) -> Result<Target, Reason> {
     let mut found: Option<Target> = None;
-    let (mut best, mut heaviest) = (0, 0);
+    let mut best = 0;
     for (number, entry) in at_port(entries, plain.port) {
         let local = entry.address.load();
         if local.port != plain.port {
@@ -479,13 +479,15 @@ fn search(
         }
         // Of a group, the listener with the highest weight: each connection gives each member another weight. So a
         // member that comes or goes moves only its own connections, and the order of the entries does not matter.
-        let weight = hashed(&[u64::from(number)], connection);
-        let among = found.filter(|_| score == best);
-        if among.is_some() && weight <= heaviest {
-            found.iter_mut().for_each(|found| found.grouped = true);
-            continue;
+        let grouped = score == best;
+        if let Some(heaviest) = found.as_mut().filter(|_| grouped) {
+            let weight = |number: u32| hashed(&[u64::from(number)], connection());
+            if weight(number) <= weight(heaviest.listener) {
+                heaviest.grouped = true;
+                continue;
+            }
         }
-        (best, heaviest) = (score, weight);
+        best = score;
         found = Some(Target {
             listener: number,
             shared: flags & (entry_flags::SHARED | entry_flags::REMOTE) == entry_flags::SHARED,
@@ -499,7 +501,7 @@ fn search(
             remote,
             destination: *plain,
             defers: flags >> entry_flags::DEFERS_SHIFT & entry_flags::MOST_DEFERS,
-            grouped: among.is_some(),
+            grouped,
         });
     }
     if found.is_none()

@@ -24,11 +24,25 @@ const TOKENS: usize = 64;
 /// A yield that takes this long gave the processor to another thread.
 const PREEMPTED: u64 = 8 * MICROSECOND;
 
-/// Sleeps without a spin, after another thread needed the processor.
-const RESTRAINT: u32 = 4;
-/// The same where connections go through the queue of a listener: its acceptors sleep in the kernel, one connection at a
-/// time, and each that is woken needs a processor.
-const RESTRAINT_BY_QUEUE: u32 = 32;
+/// What a thread learns from a yield that gave the processor to another thread.
+#[derive(Clone, Copy)]
+struct Restraint {
+    /// How often it sleeps without a spin.
+    sleeps: u32,
+    /// Also where the yield brought what is waited for.
+    always: bool,
+}
+
+const RESTRAINT: Restraint = Restraint {
+    sleeps: 4,
+    always: false,
+};
+/// Where connections go through the queue of a listener: its acceptors sleep in the kernel, and each that is woken needs
+/// a processor.
+const RESTRAINT_BY_QUEUE: Restraint = Restraint {
+    sleeps: 32,
+    always: true,
+};
 
 type Patience = netchannel_ring::patience::Patience<MICROSECOND>;
 
@@ -73,9 +87,9 @@ pub fn spin_in_loop(far: bool, ready: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Spins. After another thread needed the processor, the thread sleeps without a spin as often as the `restraint` says.
+/// Spins, and learns from yields where there is a `restraint`.
 #[inline]
-fn spin_until(mut ready: impl FnMut() -> bool, restraint: Option<u32>) -> bool {
+fn spin_until(mut ready: impl FnMut() -> bool, restraint: Option<Restraint>) -> bool {
     if ready() {
         return true;
     }
@@ -105,7 +119,7 @@ fn spin_until(mut ready: impl FnMut() -> bool, restraint: Option<u32>) -> bool {
                 let found = ready();
                 if let Some(restraint) = restraint {
                     let mut patience = patience();
-                    patience.note_preemption(found, restraint);
+                    patience.note_preemption(found && !restraint.always, restraint.sleeps);
                     store_patience(patience);
                 }
                 return found;
