@@ -350,6 +350,8 @@ refused_listener() {
     kill -KILL "$DAEMON"
     wait "$DAEMON" 2>/dev/null || true
     start_daemon
+    # The sockets of the one that was killed are there still.
+    until_true 10 "the daemon" "$NETCHANNEL_PROGRAM" status --socket "$SOCKET"
 }
 
 # sleeps: how often the servers that wait went to sleep.
