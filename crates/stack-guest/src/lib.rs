@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod arrival;
+mod askers;
 mod asking;
 mod bell;
 mod counters;

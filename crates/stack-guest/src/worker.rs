@@ -1,7 +1,7 @@
 //! The thread of the module.
 
 use crate::arrival::Arrival;
-use crate::asking::{Askers, FIRST_ASKER};
+use crate::askers::{Askers, FIRST_ASKER};
 use crate::bell::Bell;
 use crate::counters::Counters;
 use crate::ports::Ports;
@@ -227,7 +227,7 @@ impl GuestWorker {
             Event::Up => tracing::info!("the host is there"),
             Event::Down => {
                 tracing::warn!("the host is gone; its connections were reset");
-                self.drop_askers();
+                self.askers.clear();
             }
             Event::Violated(violation) => {
                 tracing::warn!("the host broke the rules: {}", violation.0);
