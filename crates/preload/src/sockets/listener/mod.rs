@@ -194,7 +194,8 @@ impl Socket {
 }
 
 impl Listener {
-    /// Announces the listener `fd` to the daemon; it was made by this image, or `inherited`. `None` where there is no daemon or it refuses.
+    /// Announces the listener `fd` to the daemon; it was made by this image, or `inherited`. `None` where there is no
+    /// daemon or it refuses.
     pub fn register(fd: i32, backlog: i32, inherited: bool) -> Option<&'static Self> {
         attach::ensure()?;
         let address = names::kernel_address(fd, false)?;

@@ -197,8 +197,8 @@ impl EpollSet {
                 .any(|link| link.is_alive() && link.has_jobs())
     }
 
-    /// The state of a member, after [`Self::absorb`]. A member that waits for room and has none asks the peer for a wake-up. A member that
-    /// waits for room only and has it checks whether the peer is alive, which nothing else would do.
+    /// The state of a member, after [`Self::absorb`]. A member that waits for room and has none asks the peer for a
+    /// wake-up. A member that waits for room only and has it checks whether the peer is alive, which nothing else would do.
     fn snapshot(item: &Item) -> Snapshot {
         let snapshot = item.snapshot_after_look();
         let alone = flag(libc::EPOLLOUT | libc::EPOLLWRNORM);
