@@ -17,6 +17,7 @@ pub mod tunnel;
 pub mod violation;
 
 mod inbound;
+mod speaking;
 mod turn;
 
 pub use flow::{Sink, Taken};

@@ -1,7 +1,7 @@
 //! All connections of one side, and the other side as they know it.
 
 use crate::flow::{Flow, Sink};
-use crate::frame::{Datagram, Families, Kind, Open, Welcome};
+use crate::frame::{Datagram, Families, Open, Welcome};
 use crate::layout::Side;
 use crate::link::{Change, Link};
 use crate::ring::{Consumer, Producer};
@@ -61,8 +61,8 @@ pub enum Event {
 pub struct Tunnel<S> {
     side: Side,
     pub(crate) region: Arc<Region>,
-    link: Link,
-    producer: Producer,
+    pub(crate) link: Link,
+    pub(crate) producer: Producer,
     pub(crate) consumer: Consumer,
     next_session: u64,
     pub(crate) flows: HashMap<u64, Flow<S>>,
@@ -77,17 +77,17 @@ pub struct Tunnel<S> {
     pub(crate) peer_open: u32,
     pub(crate) most_peer: u32,
     /// (host) What a guest is told.
-    welcome: Option<Welcome>,
-    owes_welcome: bool,
+    pub(crate) welcome: Option<Welcome>,
+    pub(crate) owes_welcome: bool,
     /// (guest) The host has told who it is; (host) it is there.
     pub(crate) is_ready: bool,
     /// (guest) Where programs listen.
-    listens: BTreeMap<u16, Families>,
-    owes_listens: BTreeSet<u16>,
-    owes_ping: bool,
+    pub(crate) listens: BTreeMap<u16, Families>,
+    pub(crate) owes_listens: BTreeSet<u16>,
+    pub(crate) owes_ping: bool,
     pub(crate) owes_pong: bool,
     /// (guest) Who asks no more.
-    owes_forgets: BTreeSet<u64>,
+    pub(crate) owes_forgets: BTreeSet<u64>,
     pub(crate) events: VecDeque<Event>,
     heard: Instant,
     asked: Option<Instant>,
@@ -316,33 +316,6 @@ impl<S: Sink> Tunnel<S> {
         self.flows.get(&serial).is_some_and(|flow| flow.is_made)
     }
 
-    /// (guest) Programs listen at a port by these families from now on.
-    pub fn listen(&mut self, port: u16, families: Families) {
-        let before = if families == Families::NONE {
-            self.listens.remove(&port)
-        } else {
-            self.listens.insert(port, families)
-        };
-        if before.unwrap_or_default() != families && self.link.is_up() {
-            self.owes_listens.insert(port);
-        }
-    }
-
-    /// Tells the other side a datagram. One that finds no room is lost.
-    pub fn tell(&mut self, datagram: &Datagram) {
-        if self.is_ready {
-            // What the other side did, is found by the next look.
-            let _ = self.producer.datagram(datagram);
-        }
-    }
-
-    /// (guest) Nobody asks under this number any more.
-    pub fn forget_asker(&mut self, number: u64) {
-        if self.link.is_up() {
-            self.owes_forgets.insert(number);
-        }
-    }
-
     /// Looks at what the other side has said. What it comes to is in [`Self::next_event`].
     pub fn poll(&mut self, now: Instant) {
         if let Some(until) = self.rests_until {
@@ -541,47 +514,6 @@ impl<S: Sink> Tunnel<S> {
             };
             *count = count.saturating_sub(1);
         }
-    }
-
-    /// Says what belongs to no connection. False where the ring is full.
-    fn speak(&mut self) -> Result<bool, Violation> {
-        let ring = &mut self.producer;
-        if self.owes_welcome
-            && let Some(welcome) = &self.welcome
-        {
-            if !ring.control(Kind::Welcome, 0, 0, &welcome.to_words())? {
-                return Ok(false);
-            }
-            self.owes_welcome = false;
-        }
-        while let Some(port) = self.owes_listens.first().copied() {
-            let families = self.listens.get(&port).copied().unwrap_or_default();
-            if !ring.control(Kind::Listen, port.into(), families.to_argument(), &[])? {
-                return Ok(false);
-            }
-            self.owes_listens.remove(&port);
-        }
-        while let Some(number) = self.owes_forgets.first().copied() {
-            if !ring.control(Kind::Forget, number, 0, &[])? {
-                return Ok(false);
-            }
-            self.owes_forgets.remove(&number);
-        }
-        for (owes, kind) in [
-            (&mut self.owes_ping, Kind::Ping),
-            (&mut self.owes_pong, Kind::Pong),
-        ] {
-            if *owes && !ring.control(kind, 0, 0, &[])? {
-                return Ok(false);
-            }
-            *owes = false;
-        }
-        Ok(true)
-    }
-
-    fn has_to_speak(&self) -> bool {
-        let lists = !self.owes_listens.is_empty() || !self.owes_forgets.is_empty();
-        self.owes_welcome || lists || self.owes_ping || self.owes_pong
     }
 
     /// Shows what was said and gives back what was read. Returns whether the other side is to be rung for.
