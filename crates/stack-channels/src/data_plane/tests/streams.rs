@@ -115,55 +115,6 @@ fn a_buffer_takes_what_tcp_would_before_anybody_reads() {
     assert_eq!(read(&mut server).len(), 100_000);
 }
 
-/// A channel whose bytes come one by one for a while, and then all that are there.
-struct Trickle(Box<dyn Channel>, u32);
-
-impl Channel for Trickle {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.descriptor()
-    }
-
-    fn enqueue(&mut self, runs: &[Run<'_>]) -> io::Result<usize> {
-        self.0.enqueue(runs)
-    }
-
-    fn dequeue(&mut self, rooms: &[Room<'_>]) -> io::Result<Dequeued> {
-        self.1 += 1;
-        if self.1.is_multiple_of(48) {
-            return self.0.dequeue(rooms);
-        }
-        let first = rooms.iter().find_map(Room::first);
-        self.0.dequeue(first.as_slice())
-    }
-
-    fn status(&mut self) -> Status {
-        self.0.status()
-    }
-
-    fn tune(&mut self, options: &Options) {
-        self.0.tune(options);
-    }
-
-    fn shut_down(&mut self) {
-        self.0.shut_down();
-    }
-}
-
-/// A segment that is read in parts fills the ring with its last part.
-#[test]
-fn a_buffer_takes_as_much_where_segments_come_in_parts() {
-    let mut world = World::new(&[]);
-    for class in [Class::Latency, Class::Throughput] {
-        world.join_as(id(class, 0), |channel| Box::new(Trickle(channel, 0)));
-    }
-    for _ in 0..3 {
-        let (mut client, mut server) = world.connect();
-        assert_eq!(write(&mut client, &[9; 3_000]), 3_000);
-        world.wait(|_| (server.frontier() == Ok(3_000)).then_some(()));
-        assert_eq!(read(&mut server).len(), 3_000);
-    }
-}
-
 /// A channel whose round trip takes that long, as far as it says.
 struct Far(Box<dyn Channel>, Duration);
 
