@@ -184,6 +184,18 @@ fn pair() -> (Served, Program, Lane, TcpStream) {
     (served, program, lane, stream)
 }
 
+/// Bytes that one lane sends are what the other gets.
+pub fn carry(from: &mut Lane, to: &mut Lane, bytes: &[u8]) {
+    let mut sent = 0;
+    let mut got = Vec::new();
+    wait(|| {
+        sent += write(from, &bytes[sent..]);
+        got.extend(read(to));
+        (got.len() == bytes.len()).then_some(())
+    });
+    assert!(got == bytes);
+}
+
 pub fn has(lane: &Lane, flags: u32) {
     wait(|| (lane.peer_flags() & flags != 0).then_some(()));
 }

@@ -1,6 +1,6 @@
 //! A tenant whose table leads connections over channels: the channels are played.
 
-use super::contract::{PATIENCE, Program, has, session, wait};
+use super::contract::{PATIENCE, Program, carry, has, session, wait};
 use crate::support::{Served, listening, options};
 use netchannel_abi::address::Address;
 use netchannel_abi::class;
@@ -188,17 +188,6 @@ fn is_by_kernel(mut near: Lane, server: &TcpListener) {
         (answer == b"yes").then_some(())
     });
     near.close(false);
-}
-
-fn carry(from: &mut Lane, to: &mut Lane, bytes: &[u8]) {
-    let mut sent = 0;
-    let mut got = Vec::new();
-    wait(|| {
-        sent += write(from, &bytes[sent..]);
-        got.extend(read(to));
-        (got.len() == bytes.len()).then_some(())
-    });
-    assert!(got == bytes);
 }
 
 #[test]

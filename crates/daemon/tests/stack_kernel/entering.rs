@@ -1,6 +1,6 @@
 //! Clients that come in over channels at published ports of a tenant: the channels are played.
 
-use super::contract::{Program, accept, has, session, tenant, wait};
+use super::contract::{Program, accept, carry, has, session, tenant, wait};
 use crate::support::{Served, listening, options};
 use netchannel_abi::address::Address;
 use netchannel_abi::link::side_flags;
@@ -9,7 +9,7 @@ use netchannel_daemon::Daemon;
 use netchannel_service::anchor::Count;
 use netchannel_service::lane::Lane;
 use netchannel_service::link::{LinkEnd, Parts};
-use netchannel_service::played::{LAYOUT, parts, pattern, read, take, write};
+use netchannel_service::played::{LAYOUT, parts, pattern, take};
 use netchannel_service::stack::{Crossing, Entrance, OF_TENANT, Origin};
 use netchannel_stack_process::control::Control;
 use netchannel_stack_process::session::SessionStack;
@@ -119,16 +119,6 @@ fn accepted(link: &Arc<LinkEnd>, at: Address) -> Lane {
     let lane = Lane::accepted(link, opened.loan);
     lane.set_flags(side_flags::ACCEPTED);
     lane
-}
-
-fn carry(from: &mut Lane, to: &mut Lane, bytes: &[u8]) {
-    let (mut sent, mut got) = (0, Vec::new());
-    wait(|| {
-        sent += write(from, &bytes[sent..]);
-        got.extend(read(to));
-        (got.len() == bytes.len()).then_some(())
-    });
-    assert!(got == bytes);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Two tenants of one module that may meet, and what a tenant may not.
 
-use super::contract::{PATIENCE, Program, accept, has, session, wait};
+use super::contract::{PATIENCE, Program, accept, carry, has, session, wait};
 use crate::support::{Served, listen_words, options};
 use netchannel_abi::address::Address;
 use netchannel_abi::class;
@@ -158,17 +158,6 @@ fn met(web: Tenant, db: Tenant) -> ([Side; 2], Listening, [Lane; 2]) {
     let client = sides[0].connect_in_time(listening.at);
     let (server, _) = listening.accept();
     (sides, listening, [client, server])
-}
-
-fn carry(from: &mut Lane, to: &mut Lane, bytes: &[u8]) {
-    let mut sent = 0;
-    let mut got = Vec::new();
-    wait(|| {
-        sent += write(from, &bytes[sent..]);
-        got.extend(read(to));
-        (got.len() == bytes.len()).then_some(())
-    });
-    assert!(got == bytes);
 }
 
 #[test]
