@@ -44,6 +44,13 @@ const RESTRAINT_BY_QUEUE: Restraint = Restraint {
     always: true,
 };
 
+/// In an event loop. While it looks, its processor seems busy, and the kernel puts its peers beside each other on another
+/// one; but each of its many peers would have to wake it, so that a yield to one of them is welcome.
+const RESTRAINT_OF_LOOP: Restraint = Restraint {
+    sleeps: 64,
+    always: false,
+};
+
 type Patience = netchannel_ring::patience::Patience<MICROSECOND>;
 
 thread_local! {
@@ -72,24 +79,23 @@ pub fn initialise() {
 /// Spins until `ready` or until the thread's budget is used up. True when ready.
 #[inline]
 pub fn spin(ready: impl FnMut() -> bool) -> bool {
-    spin_until(ready, Some(RESTRAINT))
+    spin_until(ready, RESTRAINT)
 }
 
 /// As [`spin`], in an event loop. `far` says that peers are on another host, for which another way of spinning is
-/// better. The loop counts itself how often it spins in vain, and goes on beside other threads: each of its many peers
-/// would have to wake it.
+/// better. The loop counts itself how often it spins in vain.
 #[inline]
 pub fn spin_in_loop(far: bool, ready: impl FnMut() -> bool) -> bool {
     if far {
         spin_yielding(ready)
     } else {
-        spin_until(ready, None)
+        spin_until(ready, RESTRAINT_OF_LOOP)
     }
 }
 
-/// Spins, and learns from yields where there is a `restraint`.
+/// Spins, and learns from yields.
 #[inline]
-fn spin_until(mut ready: impl FnMut() -> bool, restraint: Option<Restraint>) -> bool {
+fn spin_until(mut ready: impl FnMut() -> bool, restraint: Restraint) -> bool {
     if ready() {
         return true;
     }
@@ -117,11 +123,9 @@ fn spin_until(mut ready: impl FnMut() -> bool, restraint: Option<Restraint>) -> 
             sys::yield_now();
             if clock::now().wrapping_sub(before) > PREEMPTED {
                 let found = ready();
-                if let Some(restraint) = restraint {
-                    let mut patience = patience();
-                    patience.note_preemption(found && !restraint.always, restraint.sleeps);
-                    store_patience(patience);
-                }
+                let mut patience = patience();
+                patience.note_preemption(found && !restraint.always, restraint.sleeps);
+                store_patience(patience);
                 return found;
             }
         }
@@ -174,7 +178,7 @@ fn sleep(
     let found = if lane.link.listener == RELAY {
         spin_yielding(|| ready(lane))
     } else if lane.link.is_queued() {
-        spin_until(|| ready(lane), Some(RESTRAINT_BY_QUEUE))
+        spin_until(|| ready(lane), RESTRAINT_BY_QUEUE)
     } else {
         spin(|| ready(lane))
     };
