@@ -41,7 +41,8 @@ pub struct Header {
     pub copying: SharedRules,
     /// This host's own addresses besides loopback, ports zero.
     pub local: [SharedAddress; LOCAL_ADDRESSES],
-    /// Networks of other hosts that this daemon knows.
+    /// Networks of other hosts that this daemon knows; to programs of a tenant, addresses of tenants that may have links
+    /// to them now.
     pub network: [Network; NETWORKS],
 }
 
@@ -120,6 +121,8 @@ pub mod entry_flags {
     /// The daemon's relay leads to it: one link serves all such listeners, and connecting takes as long as the other
     /// side needs.
     pub const REMOTE: u32 = 4;
+    /// A program of another tenant holds it: who connects comes from his own tenant's address.
+    pub const NEIGHBOUR: u32 = 8;
     /// From this bit on, at most [`MOST_DEFERS`]: how often TCP would probe a silent client before the connection may
     /// be accepted, 0 where it may be accepted at once (`TCP_DEFER_ACCEPT`). A client announces the connection with its
     /// first bytes, or then.

@@ -31,9 +31,10 @@ pub mod nqe;
 pub mod program;
 pub mod reason;
 pub mod supervision;
+pub mod tenant;
 
 /// Version of all layouts and of the attach protocol. Both ends must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Hash over the sizes and offsets that two processes must agree on, compared at attach.
 ///

@@ -134,6 +134,7 @@ impl fmt::Display for Tenant {
         writeln!(formatter, "weight = {}", self.weight)?;
         let met = self.meets.iter().map(|one| &one.name);
         writeln!(formatter, "meets = {}", list(&met.collect::<Vec<_>>()))?;
+        writeln!(formatter, "trusts = {}", list(&self.trusts))?;
         let ways = self.destinations.iter().map(|one| {
             let prefix = quoted(&one.prefix.to_string());
             format!("{prefix} = {}", quoted(one.way.name()))

@@ -50,6 +50,8 @@ pub struct Tenant {
     pub weight: u16,
     /// Tenants whose addresses its programs reach, and whose programs reach its own. Each names the other.
     pub meets: Vec<Met>,
+    /// Of these, the tenants with whose programs its own share memory. Each names the other.
+    pub trusts: Vec<String>,
     /// Where its connections go by another stack than `kernel`: the longest prefix first.
     pub destinations: Vec<Destination>,
 }
@@ -83,6 +85,7 @@ impl Tenant {
             stack: None,
             weight: 1,
             meets: Vec::new(),
+            trusts: Vec::new(),
             destinations: Vec::new(),
         }
     }
@@ -127,6 +130,12 @@ impl Tenant {
     #[must_use]
     pub fn may_meet(&self, name: &str) -> bool {
         self.meets.iter().any(|one| one.name == name)
+    }
+
+    /// Whether its programs share memory with those of the tenant of a name, as far as that one says the same.
+    #[must_use]
+    pub fn does_trust(&self, name: &str) -> bool {
+        self.trusts.iter().any(|one| one == name)
     }
 
     /// Whether its programs may connect to a destination.

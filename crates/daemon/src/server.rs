@@ -40,6 +40,7 @@ mod programs;
 mod stacks;
 mod tenant_files;
 mod tenants;
+mod trust;
 mod turns;
 mod users;
 

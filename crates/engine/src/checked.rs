@@ -6,6 +6,7 @@ use crate::program::ProgramRegion;
 use crate::quota::DAEMON;
 use netchannel_abi::address::Address;
 use netchannel_abi::program::RELAY;
+use netchannel_abi::tenant::TenantAddresses;
 use netchannel_service::memory;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -41,6 +42,7 @@ pub struct HandedOver {
     link: u64,
     client: u32,
     user: u32,
+    from: TenantAddresses,
     descriptors: Vec<OwnedFd>,
 }
 
@@ -48,6 +50,11 @@ impl HandedOver {
     /// The number of the link, the number of the client program, and its user.
     pub const fn words(&self) -> (u64, u32, u32) {
         (self.link, self.client, self.user)
+    }
+
+    /// The addresses of the client's tenant, if it is another one.
+    pub const fn from(&self) -> TenantAddresses {
+        self.from
     }
 
     /// The descriptors that are passed on.
@@ -129,17 +136,18 @@ impl CoreEngine {
             return Err(Refusal::Fault("a Reoffer without a connection"));
         }
         let refused = Refusal::Errno(Errno::PERM);
-        let (client, user) = match self.links.get(&link) {
+        let (client, user, from) = match self.links.get(&link) {
             Some(known) => {
                 // Links of the daemon itself lead to more than one listener.
                 let here = known.listener == to.number() || known.client == RELAY;
                 if !here || !memory::is_same(memory, &known.memory) {
                     return Err(refused);
                 }
-                (known.client, known.user)
+                (known.client, known.user, known.from)
             }
             None if self.is_of_one_user(to.number(), self.program(number)?.user) => {
-                (0, u32::try_from(claimed_user).unwrap_or(DAEMON))
+                let user = u32::try_from(claimed_user).unwrap_or(DAEMON);
+                (0, user, TenantAddresses::default())
             }
             None => return Err(refused),
         };
@@ -147,6 +155,7 @@ impl CoreEngine {
             link,
             client,
             user,
+            from,
             descriptors,
         })
     }

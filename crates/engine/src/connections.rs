@@ -2,13 +2,14 @@
 
 use super::checked::{Reachable, is_connected};
 use super::link::{End, Link, Made};
-use super::state::{Answer, CoreEngine, Refusal};
+use super::state::{Answer, CoreEngine, Refusal, narrow};
 use crate::limits::{FIRST_ANCHORS, LINKS_PER_SEARCH, MOST_OFFERS};
 use crate::quota::{Amounts, Kind, Ticket};
 use crate::region::named_links;
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{QueueIndices, Role};
 use netchannel_abi::message::{Message, Operation};
+use netchannel_abi::tenant::TenantAddresses;
 use netchannel_ring::departure;
 use netchannel_service::core_engine::Command;
 use netchannel_service::{memory, packet};
@@ -27,6 +28,9 @@ impl CoreEngine {
         let remote = remote.and_then(|remote| self.remotes.get(&remote).copied());
         if let Some(listens) = remote {
             return self.connect_remote(number, words, listens);
+        }
+        if let Some(entry) = self.neighbours.entry(narrow(words[0])?).cloned() {
+            return self.connect_neighbour(number, words, &entry);
         }
         let meant = Address::from_words([words[1], words[2], words[3]]).unmapped();
         let user = self.program(number)?.user;
@@ -68,10 +72,12 @@ impl CoreEngine {
             client: number,
             user,
             listener,
+            from: TenantAddresses::default(),
             memory,
             queued: is_queued,
             joined: Cell::default(),
             _ticket: Some(ticket),
+            _lease: None,
         };
         self.note_link(link, link_of_client);
         let region = self.own_region(number)?;
@@ -169,7 +175,7 @@ impl CoreEngine {
     pub(super) fn note_link(&mut self, number: u64, link: Link) {
         let (listener, user) = (link.listener, link.user);
         self.links.insert(number, link);
-        if listener != 0 {
+        if self.listeners.contains_key(&listener) {
             self.note_exposed(listener, user);
         }
     }
@@ -209,6 +215,7 @@ impl CoreEngine {
         words: &[u64; 14],
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
+        self.note_news();
         let (link, slot) = (words[0], words[2]);
         let listener = self.held_listener(number, words[1])?;
         let known = self.listeners.get(&listener.number());
@@ -222,7 +229,8 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::INVAL));
         }
         let passed = self.handed_over(number, listener, (link, words[4]), descriptors)?;
-        let words = self.words_of_one(listener.number(), passed.words(), slot);
+        let mut words = self.words_of_one(listener.number(), passed.words(), slot);
+        words[9..12].copy_from_slice(&passed.from().to_words());
         let offered = passed.into_descriptors().into_iter();
         let offered: Vec<_> = offered.map(Rc::new).collect();
         self.offer(listener.number(), words, &offered)?;

@@ -26,6 +26,7 @@ mod listeners;
 pub mod locals;
 mod name_service;
 mod namespace;
+mod neighbours;
 mod netlink;
 mod port_owners;
 mod ports;

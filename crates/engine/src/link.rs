@@ -2,7 +2,9 @@
 
 use crate::quota::Ticket;
 use netchannel_abi::link::{Layout, Role};
+use netchannel_abi::tenant::TenantAddresses;
 use netchannel_service::link::Parts;
+use netchannel_service::neighbour::Lease;
 use netchannel_service::packet;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -18,6 +20,8 @@ pub struct Link {
     pub user: u32,
     /// The listener whose program got the other end.
     pub listener: u32,
+    /// The addresses of that program's tenant, if it is another one.
+    pub(super) from: TenantAddresses,
     /// The memory.
     pub memory: Rc<OwnedFd>,
     /// Its connections go through a queue.
@@ -26,6 +30,8 @@ pub struct Link {
     pub(super) joined: Cell<Option<u32>>,
     /// The charge to that user; `None` for the daemon's own links.
     pub(super) _ticket: Option<Ticket>,
+    /// The other tenant knows of it, where it leads to one.
+    pub(super) _lease: Option<Lease>,
 }
 
 /// A new link.

@@ -275,6 +275,7 @@ impl CoreEngine {
         let Some(known) = self.listeners.get(&listener) else {
             return;
         };
+        self.neighbours.changed = true;
         let mode = known.mode();
         let (queue, holders) = (&known.queue, &known.holders);
         let acceptors = self.acceptors(listener);
@@ -358,6 +359,7 @@ impl CoreEngine {
             if self.last_listener != LEFT
                 && !self.listeners.contains_key(&self.last_listener)
                 && !self.remotes.contains_key(&self.last_listener)
+                && self.neighbours.entry(self.last_listener).is_none()
             {
                 return self.last_listener;
             }

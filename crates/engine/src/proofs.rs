@@ -166,6 +166,7 @@ fn silent(error: &Errno) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netchannel_abi::tenant::TenantAddresses;
     use std::rc::Rc;
 
     fn link(listener: u32, user: u32) -> Link {
@@ -174,10 +175,12 @@ mod tests {
             client: 1,
             listener,
             user,
+            from: TenantAddresses::default(),
             memory: Rc::new(memory),
             queued: false,
             joined: std::cell::Cell::default(),
             _ticket: None,
+            _lease: None,
         }
     }
 

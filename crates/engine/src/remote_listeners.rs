@@ -7,6 +7,7 @@ use crate::limits::FIRST_ANCHORS;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::entry_flags;
 use netchannel_abi::program::RELAY;
+use netchannel_abi::tenant::TenantAddresses;
 use netchannel_service::core_engine::{Command, ListenerChange};
 use rustix::io::Errno;
 
@@ -83,10 +84,12 @@ impl CoreEngine {
             client: number,
             user,
             listener: 0,
+            from: TenantAddresses::default(),
             memory,
             queued: false,
             joined: std::cell::Cell::default(),
             _ticket: Some(ticket),
+            _lease: None,
         };
         self.note_link(link, made);
         let region = self.own_region(number)?;
@@ -96,10 +99,12 @@ impl CoreEngine {
 
     /// Takes the changes of listeners of this host since the last call.
     pub fn take_changes(&mut self) -> Vec<ListenerChange> {
+        self.show_listeners();
         std::mem::take(&mut self.listener_changes)
     }
 
     pub(super) fn note_change(&mut self, news: ListenerChange) {
+        self.neighbours.changed = true;
         if !self.stacks.is_empty() {
             self.listener_changes.push(news);
         }

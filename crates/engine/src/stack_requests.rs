@@ -7,11 +7,14 @@ use crate::limits::FIRST_ANCHORS;
 use crate::quota::{Amounts, DAEMON, Kind, Ticket};
 use netchannel_abi::address::Address;
 use netchannel_abi::program::RELAY;
+use netchannel_abi::tenant::TenantAddresses;
 use netchannel_service::core_engine::{Command, Engine, StackRequest, WRONG_ADDRESS};
 use netchannel_service::link::Parts;
+use netchannel_service::neighbour::{Neighbour, Trusted};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 impl CoreEngine {
     /// Makes a link of a stack module to a listener.
@@ -80,7 +83,7 @@ impl CoreEngine {
         Ok([made.client.parts(None)?, made.server.parts(None)?])
     }
 
-    fn admit_own_link(&self) -> Result<Ticket, Refusal> {
+    pub(super) fn admit_own_link(&self) -> Result<Ticket, Refusal> {
         self.admit_descriptors(2)?;
         let amounts = Amounts::of(Kind::Links, 1).and(Kind::Descriptors, 2);
         Ok(self.quotas.charge(DAEMON, amounts)?)
@@ -91,10 +94,12 @@ impl CoreEngine {
             client: RELAY,
             user: DAEMON,
             listener,
+            from: TenantAddresses::default(),
             memory,
             queued: false,
             joined: std::cell::Cell::default(),
             _ticket: Some(ticket),
+            _lease: None,
         };
         self.note_link(number, link);
     }
@@ -176,6 +181,14 @@ impl Engine for ForStack<'_> {
 
     fn remove_remote(&mut self, number: u32) {
         self.core.remove_remote(number);
+    }
+
+    fn trust(&mut self, own: Arc<Neighbour>, others: Vec<Trusted>) {
+        self.core.trust(own, others);
+    }
+
+    fn look_at_neighbours(&mut self) {
+        self.core.look_at_neighbours();
     }
 
     fn set_networks(&mut self, networks: Vec<(Address, u32, bool)>) {

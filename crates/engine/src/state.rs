@@ -3,6 +3,7 @@
 use super::exposed::Exposed;
 use super::link::Link;
 use super::listener::Listener;
+use super::neighbours::Neighbours;
 use crate::deposits::Deposits;
 use crate::directory::Directory;
 use crate::in_flight::InFlight;
@@ -87,6 +88,8 @@ pub struct CoreEngine {
     pub(super) tenant: bool,
     /// Listeners of other hosts in the directory.
     pub(super) remotes: HashMap<u32, (Address, StackId)>,
+    /// Tenants that trust this one, and are trusted.
+    pub(super) neighbours: Neighbours,
     /// Changes of listeners of this host.
     pub(super) listener_changes: Vec<ListenerChange>,
 }
@@ -126,6 +129,7 @@ impl CoreEngine {
             local: None,
             tenant: false,
             remotes: HashMap::new(),
+            neighbours: Neighbours::default(),
             listener_changes: Vec::new(),
         }
     }

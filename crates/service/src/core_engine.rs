@@ -1,9 +1,11 @@
 //! The messages between CoreEngine and stack modules.
 
 use super::link::Parts;
+use super::neighbour::{Neighbour, Trusted};
 use netchannel_abi::address::Address;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// The answer to [`StackRequest::Link`] where the listener is at another address than the connection's destination.
 /// This is no fault of the listener, nor of other connections that wait for it.
@@ -126,6 +128,13 @@ pub trait Engine {
 
     /// Leads every connect to the module that no listener is for, and no entry of [`Self::add_remote`]: to its listener `number`.
     fn set_gateway(&mut self, number: u32);
+
+    /// These tenants trust the one whose programs it serves, and are trusted: programs of both have links to one another. What it shows
+    /// them is `own`.
+    fn trust(&mut self, own: Arc<Neighbour>, others: Vec<Trusted>);
+
+    /// Another tenant shows other listeners, or has made a link to one of this one's.
+    fn look_at_neighbours(&mut self);
 
     /// Sets the networks of other hosts: an address, its prefix length in bits, and whether that host is up.
     fn set_networks(&mut self, networks: Vec<(Address, u32, bool)>);

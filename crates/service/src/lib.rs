@@ -37,6 +37,7 @@ mod ledger;
 pub mod link;
 pub mod mailbox;
 pub mod memory;
+pub mod neighbour;
 pub mod packet;
 pub mod pair;
 pub mod played;

@@ -5,12 +5,14 @@ use crate::message::SessionLimits;
 use netchannel_configuration::{Publish, Tenant};
 use netchannel_service::link::Parts;
 use netchannel_service::mailbox::Mailbox;
+use netchannel_service::neighbour::{Neighbour, Onlooker, Trusted};
 use netchannel_service::stack::Entrance;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A session that is ready to be used.
 #[derive(Debug)]
@@ -36,6 +38,10 @@ pub(crate) enum Change {
     Session(NewSession, Arc<Counters>, OwnedFd),
     /// Connections of other hosts come over this link.
     Enter(Parts),
+    /// Tenants with whose programs this one's have links, and what it shows to them.
+    Trust(Arc<Neighbour>, Vec<Trusted>),
+    /// One of those has news.
+    Look,
 }
 
 /// Binds a published port, in the network namespace of the caller.
@@ -51,6 +57,8 @@ struct Inner {
     /// The sockets of published ports. They outlive a stack, so that its restart refuses nobody.
     ports: Mutex<HashMap<Publish, OwnedFd>>,
     sessions: Mutex<Shown>,
+    /// The tenant's thread looks at its neighbours soon.
+    looks: AtomicBool,
 }
 
 /// What is shown of sessions.
@@ -71,6 +79,7 @@ impl Control {
             changes: Mailbox::new()?,
             ports: Mutex::default(),
             sessions: Mutex::default(),
+            looks: AtomicBool::new(false),
         })))
     }
 
@@ -125,6 +134,30 @@ impl Control {
         Ok(())
     }
 
+    /// The tenant as those that trust it see it.
+    #[must_use]
+    pub fn neighbour(&self) -> Arc<Neighbour> {
+        Arc::new(Neighbour::new(self.onlooker()))
+    }
+
+    /// The tenant's thread, for those whose listeners it is to be told of.
+    #[must_use]
+    pub fn onlooker(&self) -> Weak<dyn Onlooker> {
+        let inner: Arc<dyn Onlooker> = Arc::clone(&self.0) as _;
+        Arc::downgrade(&inner)
+    }
+
+    /// Programs of these tenants and of this one, which shows itself by `own`, have links from now on, and those of no others.
+    pub fn trust(&self, own: Arc<Neighbour>, others: Vec<Trusted>) {
+        self.0.changes.send(Change::Trust(own, others));
+    }
+
+    /// Before the tenant's thread looks at its neighbours: what changes from now on is a message of its own.
+    pub(crate) fn is_looking(&self) {
+        // AcqRel: pairs with the swap in `look`. What was changed before it is seen.
+        self.0.looks.swap(false, Ordering::AcqRel);
+    }
+
     /// What the tenant has moved, over all sessions.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -174,6 +207,15 @@ impl Control {
         let mut shown = lock(&self.0.sessions);
         shown.present.retain(|(_, one)| !Arc::ptr_eq(one, counters));
         shown.past = shown.past.plus(counters.now().of_the_past());
+    }
+}
+
+impl Onlooker for Inner {
+    fn look(&self) {
+        // However often it changes, one message waits. AcqRel: pairs with the swap in `is_looking`.
+        if !self.looks.swap(true, Ordering::AcqRel) {
+            self.changes.send(Change::Look);
+        }
     }
 }
 

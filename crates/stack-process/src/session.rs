@@ -240,7 +240,7 @@ impl SessionStack {
         self.control.clone()
     }
 
-    fn on_change(&mut self, change: Change) {
+    fn on_change(&mut self, change: Change, engine: &mut dyn Engine) {
         let mut sessions = self.handle.sessions.borrow_mut();
         match change {
             Change::Tenant(tenant) => {
@@ -248,6 +248,16 @@ impl SessionStack {
                 for session in &mut *sessions {
                     session.send(Instruction::Tenant(Box::new((*self.tenant).clone())));
                 }
+            }
+            // CoreEngine asks how much the sessions hold.
+            Change::Trust(own, others) => {
+                drop(sessions);
+                engine.trust(own, others);
+            }
+            Change::Look => {
+                drop(sessions);
+                self.control.is_looking();
+                engine.look_at_neighbours();
             }
             Change::Enter(parts) => {
                 drop(sessions);
@@ -475,7 +485,7 @@ impl Stack for SessionStack {
 
     fn on_doorbell(&mut self, _: usize, engine: &mut dyn Engine, _: Instant) {
         for change in self.control.take_changes(MOST_MESSAGES) {
-            self.on_change(change);
+            self.on_change(change, engine);
         }
         let count = self.handle.sessions.borrow().len();
         for which in 0..count {

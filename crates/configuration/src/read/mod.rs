@@ -10,6 +10,7 @@ mod stacks;
 mod table;
 mod tenants;
 mod transport;
+mod trust;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

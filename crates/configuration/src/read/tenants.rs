@@ -12,12 +12,13 @@ use super::meetings::{self, Wanted};
 use super::path_from;
 use super::table::{Item, Section};
 use super::transport::{Refusal, congestion_control};
+use super::trust;
 use crate::stack::StackTable;
 use crate::tenant::{MOST_WEIGHT, Publish, Reach, TENANT_CONNECTIONS, Tenant};
 use crate::types::Host;
 
 /// Keys of a tenant.
-const TENANT: [&str; 16] = [
+const TENANT: [&str; 17] = [
     "name",
     "socket",
     "user",
@@ -33,6 +34,7 @@ const TENANT: [&str; 16] = [
     "stack",
     "weight",
     "meets",
+    trust::KEY,
     destinations::KEY,
 ];
 /// A socket is opened by writing to it: the other bits of a mode have no effect.
@@ -107,6 +109,7 @@ pub fn tenants(
                 .map_or(1, |item| u16::try_from(item.value).unwrap_or(MOST_WEIGHT)),
             stack,
             meets: Vec::new(),
+            trusts: Vec::new(),
             destinations: Vec::new(),
         };
         tenants.push(tenant);
@@ -117,6 +120,7 @@ pub fn tenants(
     }
     let tenants = meetings::meet(tenants, &wanted);
     let sections: Vec<Section<'_>> = wanted.into_iter().map(|one| one.section).collect();
+    let tenants = trust::trust(tenants, &sections);
     destinations::lead(tenants, &sections, around)
 }
 

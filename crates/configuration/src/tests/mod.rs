@@ -7,6 +7,7 @@ mod meetings;
 mod mistakes;
 mod stacks;
 mod tenants;
+mod trust;
 
 use std::path::PathBuf;
 

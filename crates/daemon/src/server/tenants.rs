@@ -10,12 +10,14 @@
 
 use super::stacks::Stacks;
 use super::tenant_files::Files;
-use super::{Daemon, Stopper, meeting};
+use super::{Daemon, Stopper, meeting, trust};
 use crate::options::{Launcher, Options, ServeError};
 use netchannel_configuration::{StackTable, Tenant};
 use netchannel_control::tenants::{FormerStack, OverChannels, TenantView};
 use netchannel_engine::limits::Limits;
+use netchannel_service::addresses::from_socket_address;
 use netchannel_service::memory::half_of_the_hosts;
+use netchannel_service::neighbour::{Neighbour, Trusted};
 use netchannel_service::stack::Crossing;
 use netchannel_stack_kernel::KernelThread;
 use netchannel_stack_process::control::{Bind, Control, NewSession, refusal};
@@ -23,6 +25,7 @@ use netchannel_stack_process::message::SessionLimits;
 use netchannel_stack_process::session::SessionStack;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -40,6 +43,9 @@ struct Served {
     tenant: Arc<Tenant>,
     socket: PathBuf,
     control: Control,
+    /// The tenant as those that trust it see it, and those.
+    neighbour: Arc<Neighbour>,
+    neighbours: Vec<Arc<Neighbour>>,
     /// The stack that takes new connections; none until that of its table is attached.
     stack: Option<String>,
     /// Stacks of its own, within the daemon, which it shares with tenants that it may meet; the last is in use, if the tenant has no other.
@@ -62,6 +68,16 @@ impl Served {
     fn own_in_use(&self) -> Option<&Arc<KernelThread>> {
         let is_used = self.stack.as_deref() == Some(OWN);
         self.own.last().filter(|_| is_used)
+    }
+
+    /// As tenants see it that trust it.
+    fn as_seen(&self) -> Trusted {
+        let addresses = self.tenant.addresses.iter();
+        let addresses = addresses.map(|one| from_socket_address(SocketAddr::new(*one, 0)));
+        Trusted {
+            shows: Arc::clone(&self.neighbour),
+            addresses: addresses.collect(),
+        }
     }
 
     fn stop(&mut self) {
@@ -184,7 +200,38 @@ impl Tenants {
             problems.extend(self.apply(place));
             problems.extend(self.give_stack(place, false));
         }
+        self.trust();
         problems
+    }
+
+    /// Tells each tenant whom it trusts, where that has changed.
+    fn trust(&mut self) {
+        let tenants: Vec<&Tenant> = self.served.iter().map(|one| &*one.tenant).collect();
+        let all: Vec<Vec<usize>> = (0..tenants.len())
+            .map(|place| trust::trusted(&tenants, place))
+            .collect();
+        // What each shows comes from its own thread: the others look at it from then on.
+        for (one, trusted) in self.served.iter().zip(&all) {
+            let others = trusted.iter().filter_map(|place| self.served.get(*place));
+            one.neighbour
+                .tell(others.map(|other| other.control.onlooker()).collect());
+        }
+        for (place, trusted) in all.iter().enumerate() {
+            let others = trusted.iter().filter_map(|place| self.served.get(*place));
+            let others: Vec<Trusted> = others.map(Served::as_seen).collect();
+            let Some(served) = self.served.get_mut(place) else {
+                return;
+            };
+            let now: Vec<_> = others.iter().map(|one| Arc::clone(&one.shows)).collect();
+            let stays = now
+                .iter()
+                .map(Arc::as_ptr)
+                .eq(served.neighbours.iter().map(Arc::as_ptr));
+            if !stays {
+                served.neighbours = now;
+                served.control.trust(Arc::clone(&served.neighbour), others);
+            }
+        }
     }
 
     /// The tenant's table holds from now on.
@@ -334,6 +381,8 @@ impl Tenants {
         Ok(Served {
             tenant,
             socket,
+            neighbour: ready.control.neighbour(),
+            neighbours: Vec::new(),
             control: ready.control,
             stack: None,
             own: Vec::new(),

@@ -267,6 +267,18 @@ pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
     })
 }
 
+/// Whether a program of another tenant may come from an address now.
+pub fn is_neighbour(attachment: &Attachment, address: &Address) -> bool {
+    let Some(header) = attachment.directory.at::<Header>(0) else {
+        return false;
+    };
+    // Acquire: the networks that the count speaks of are complete.
+    let count = header.networks.load(Ordering::Acquire) as usize;
+    let plain = address.unmapped();
+    let mut networks = header.network.iter().take(count);
+    networks.any(|network| network.contains(&plain))
+}
+
 /// The owner of a port, and where: see [`directory::is_owned`]. 0 where it has no owner.
 pub fn owner_of_port(attachment: &Attachment, port: u16) -> u64 {
     let place = directory::PORTS_OFFSET + usize::from(port) * size_of::<AtomicU64>();
@@ -290,6 +302,8 @@ pub struct Target {
     pub queue_user: u32,
     /// The daemon's relay leads to the listener.
     pub remote: bool,
+    /// A program of another tenant holds it.
+    pub neighbour: bool,
     /// The destination for which the listener was found: another daemon may have given the number to another listener.
     pub destination: Address,
     /// How often TCP would probe a client that sends nothing before the connection may be accepted; 0 where it may be
@@ -499,6 +513,7 @@ fn search(
             },
             queue_user: entry.queue_user.load(Ordering::Relaxed),
             remote,
+            neighbour: flags & entry_flags::NEIGHBOUR != 0,
             destination: *plain,
             defers: flags >> entry_flags::DEFERS_SHIFT & entry_flags::MOST_DEFERS,
             grouped,

@@ -131,6 +131,11 @@ fn is_credible(listening: &Socket, link: &LinkEnd, addresses: &Addresses) -> boo
         } else {
             own.family == local.family && own.bytes == local.bytes
         };
+    let tenant = link.tenant();
+    if !tenant.is_none() {
+        // One that may be trusted no more since the link was made.
+        return is_for_listener && tenant.has(&peer) && names::is_neighbour(attachment, &peer);
+    }
     let same_host = peer.family == local.family
         && (peer.bytes == local.bytes || names::is_local(attachment, &peer));
     is_for_listener && same_host && owns_port(link, addresses)

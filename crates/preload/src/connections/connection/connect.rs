@@ -175,7 +175,7 @@ fn try_way(
     };
     let mut early_local = None;
     if target.grouped {
-        let local = local_address(fd, socket, &address, target.remote)?;
+        let local = local_address(fd, socket, &address, &target)?;
         target = names::find_listener(attachment, &address, &local)
             .inspect_err(|_| release_port(fd, socket, &local))?;
         early_local = Some(local);
@@ -187,7 +187,7 @@ fn try_way(
         }
         let local = match early_local {
             Some(local) => local,
-            None => local_address(fd, socket, &address, target.remote)?,
+            None => local_address(fd, socket, &address, &target)?,
         };
         let deferred = deferral::begin(fd, socket, &local, &address);
         return deferred.map(|()| false).map_err(|_| {
@@ -214,7 +214,7 @@ fn try_way(
     })?;
     let local = match early_local {
         Some(local) => Ok(local),
-        None => local_address(fd, socket, &address, target.remote),
+        None => local_address(fd, socket, &address, &target),
     };
     if !attach::current().is_some_and(|now| core::ptr::eq(now, attachment)) {
         // The port belongs to another daemon than the link: the acceptor might not know it yet.
@@ -286,7 +286,7 @@ fn local_address(
     fd: i32,
     socket: &Socket,
     to: &Address,
-    remote: bool,
+    target: &Target,
 ) -> Result<Address, NotVirtual> {
     if socket.word.kind() == Kind::Deferred {
         return Ok(socket.entry.local.load());
@@ -304,7 +304,7 @@ fn local_address(
     let plain = to.unmapped();
     let mut own = match plain.family {
         INET if plain.is_loopback() => Address::loopback(false, 0),
-        _ if remote => attach::current()
+        _ if target.remote || target.neighbour => attach::current()
             .and_then(|attachment| names::source_address(attachment, &plain))
             .ok_or(Reason::Unsupported)?,
         _ => Address { port: 0, ..plain },
@@ -325,6 +325,10 @@ fn local_address(
         if !bound.is_wildcard() {
             own = *bound;
         }
+    }
+    if target.neighbour && own.is_loopback() {
+        // The other tenant's program would not believe it; the stack shows the tenant's address.
+        return Err(Reason::BacklogFull.into());
     }
     let port = match bound {
         Some(bound) if bound.port != 0 => bound.port,

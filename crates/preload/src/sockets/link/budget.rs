@@ -91,8 +91,10 @@ impl LinkEnd {
         let is_daemon = self.relayed.load(Ordering::Relaxed)
             || self.role == Role::Client && self.listener == RELAY;
         is_daemon
-            || own
-                .is_some_and(|own| self.owner_word() == netchannel_abi::directory::owner_word(own))
+            || self.tenant().is_none()
+                && own.is_some_and(|own| {
+                    self.owner_word() == netchannel_abi::directory::owner_word(own)
+                })
     }
 
     pub(super) fn uncount_touched(&self) {

@@ -18,6 +18,7 @@ use netchannel_abi::directory;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{CELLS, Cell, Geometry, Header, Layout, Role, Side, Slot};
 use netchannel_abi::nqe::Nqe;
+use netchannel_abi::tenant::TenantAddresses;
 use netchannel_ring::arena::Arena;
 use netchannel_ring::queue::{Consumer, Producer};
 use netchannel_shm::{Outside, Region};
@@ -56,6 +57,8 @@ pub struct LinkEnd {
     pub relayed: AtomicBool,
     /// The word of a port that belongs to the user of the other end; 0 where that is not known.
     user: AtomicU32,
+    /// The addresses of the other end's tenant, if it is another one than this program's.
+    tenant: [AtomicU64; 3],
     /// (client) Several processes have held the listener during the life of the link. Any of them may have the other
     /// end, also one that ends.
     pub shared: AtomicBool,
@@ -228,6 +231,7 @@ impl LinkEnd {
             dead: AtomicBool::new(false),
             relayed: AtomicBool::new(false),
             user: AtomicU32::new(0),
+            tenant: Default::default(),
             shared: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             entered: AtomicU32::new(0),
@@ -255,6 +259,22 @@ impl LinkEnd {
             self.user.store(word, Ordering::Relaxed);
         }
         self.relayed.store(relay, Ordering::Relaxed);
+    }
+
+    /// Notes the words by which the daemon names the tenant of the other end, if it is another one.
+    pub fn set_tenant(&self, words: [u64; 3]) {
+        for (own, word) in self.tenant.iter().zip(words) {
+            own.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The addresses of the other end's tenant; none where that is this program's.
+    pub fn tenant(&self) -> TenantAddresses {
+        TenantAddresses::from_words(
+            self.tenant
+                .each_ref()
+                .map(|word| word.load(Ordering::Relaxed)),
+        )
     }
 
     /// User of the other end, where a daemon has named it.

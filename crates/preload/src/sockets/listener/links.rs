@@ -54,6 +54,12 @@ pub fn poll_jobs() {
                 return;
             };
             pending.announced = announced;
+            // A link to a listener of this tenant alone, of which the other one has another number.
+            let number = if link.tenant().is_none() {
+                number
+            } else {
+                link.listener
+            };
             match registry.listener(number) {
                 Some(listener) => listener.push(pending),
                 None => reset(&pending),
@@ -283,6 +289,7 @@ fn make_link(target: &Target) -> Result<(&'static LinkEnd, bool), i32> {
     let (link, of) = (answer.words[0], target.link());
     let link = LinkEnd::adopt(Role::Client, link, of, sizes, 0, fds).ok_or(libc::EPROTO)?;
     link.set_origin(false, answer.words[4]);
+    link.set_tenant([answer.words[5], answer.words[6], answer.words[7]]);
     link.shared.store(target.shared, Ordering::Relaxed);
     let mut registry = REGISTRY.lock().ok_or(libc::EDEADLK)?;
     registry.clients.retain(|link| link.is_alive());

@@ -444,6 +444,7 @@ impl Listener {
         let link = LinkEnd::adopt(Role::Server, words[0], self.number(), sizes, first, fds);
         let Some(link) = link else { return false };
         link.set_origin(words[5] == u64::from(RELAY), words[8]);
+        link.set_tenant([words[9], words[10], words[11]]);
         link.expecting.store(true, Ordering::Relaxed);
         if let Some(mut registry) = REGISTRY.lock() {
             registry.servers.retain(|link| link.is_alive());
@@ -470,6 +471,7 @@ impl Listener {
             return None;
         };
         link.set_origin(words[5] == u64::from(RELAY), words[8]);
+        link.set_tenant([words[9], words[10], words[11]]);
         let generation = shared.client.generation.load(Ordering::Acquire);
         reset_side(
             &shared.server,

@@ -27,7 +27,7 @@ use crate::sockets::link::Loan;
 use crate::sockets::{foreign, socket};
 
 /// Words of a message: all that a process that does not know the link needs for the connection.
-const WORDS: usize = 16;
+const WORDS: usize = 19;
 const BYTES: usize = WORDS * size_of::<u64>();
 /// Size of the ring that is handed over, where the arena is not large.
 const LEAST_APART_LOG2: u32 = 18;
@@ -105,6 +105,7 @@ impl SharedQueues {
         }
         let apart = link.reserve_for_other(loan.handle, LEAST_APART_LOG2);
         let (local, peer) = (addresses.local.to_words(), addresses.peer.to_words());
+        let tenant = link.tenant().to_words();
         let words: [u64; WORDS] = [
             link.number,
             u64::from(link.listener),
@@ -122,6 +123,9 @@ impl SharedQueues {
             peer[2],
             addresses.owner,
             *era,
+            tenant[0],
+            tenant[1],
+            tenant[2],
         ];
         let mut bytes = [0; BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -189,7 +193,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
     }
     let [number, of, slots, arena, handle, flags, user, ring, ..] = words;
-    let [.., l0, l1, l2, p0, p1, p2, owner, era] = words;
+    let [.., l0, l1, l2, p0, p1, p2, owner, era, t0, t1, t2] = words;
     let listener = u32::try_from(of).unwrap_or(0);
     let Some(link) = foreign::link(Role::Server, number, listener, (slots, arena), memory) else {
         // The other end sees a reset.
@@ -197,6 +201,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         return None;
     };
     link.set_origin(flags & 2 != 0, user);
+    link.set_tenant([t0, t1, t2]);
     let loan = Loan {
         handle: Handle::from_word(handle),
         anchor: attach::make_internal(anchor),
