@@ -40,6 +40,35 @@ for line in sys.stdin:
     print(client.recv(100).decode().strip(), flush=True)
 END
 
+# A client that, while its server sleeps, writes over the address by which it is announced in the memory that both share.
+cat >"$TMP/lie.py" <<'END'
+import os, re, signal, socket, struct, sys
+server, port, process, claimed, claimed_port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+def words(address, port):
+    return struct.pack('<QQ', socket.AF_INET | port << 16, int.from_bytes(socket.inet_aton(address) + bytes(4), 'big'))
+first = socket.create_connection((server, port))
+first.recv(100)
+os.killpg(process, signal.SIGSTOP)
+client = socket.create_connection((server, port))
+own, written = words(*client.getsockname()), 0
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'r+b', buffering=0) as memory:
+    for line in maps:
+        if found := re.match(r'([0-9a-f]+)-([0-9a-f]+) rw-s .*netchannel-link', line):
+            start, end = (int(one, 16) for one in found.groups())
+            memory.seek(start)
+            head = memory.read(min(end - start, 4 << 20))
+            for place in re.finditer(re.escape(own), head):
+                memory.seek(start + place.start())
+                written += memory.write(words(claimed, claimed_port))
+assert written == len(own), written
+os.killpg(process, signal.SIGCONT)
+client.settimeout(10)
+try:
+    print(client.recv(100).decode().split()[0])
+except ConnectionResetError:
+    print('reset')
+END
+
 # way NAME: by which stack the connections of its programs go, or by which path.
 way() {
     "$NETCHANNEL_PROGRAM" ss --socket "$SOCKET" --tenant "$1" --json | "$PYTHON" -c "
@@ -113,12 +142,23 @@ expect "the server's side" virtual "$(way db)"
 expect "what a stranger sees" none "$(way stranger)"
 expect "a stranger" EACCES "$(errno stranger "$DB" 80)"
 expect "a port at which nobody listens" ECONNREFUSED "$(errno web "$DB" 81)"
+let_go
+
+# A program of the other tenant is believed its port, and no address but its tenant's.
+lie() {
+    in_tenant web "$PYTHON" "$TMP/lie.py" "$DB" 80 "$ECHO" "$@"
+}
+expect "another port" "$OWN" "$(lie "$OWN" 4321)"
+for address in "$DB" 127.0.0.1 10.88.0.4; do
+    expect "the address $address" reset "$(lie "$address" 4321)"
+done
 
 # By the stack: from an address that is not the tenant's, to several processes, and as another user. What listens at loopback is not shown.
 expect "from loopback" "$OWN $DB $OWN" "$(seen_as web "$DB" 80 127.0.0.1 | sed 's/ 127.0.0.1$/ '"$OWN"'/')"
 expect "a server at loopback, from outside" ECONNREFUSED "$(errno web "$DB" 83)"
 
 # The permission goes: what is connected goes on, and the next connection takes the stack.
+keep web "$DB" 80
 tables '"db"' '"web"'
 reload
 answers_again two
@@ -126,6 +166,22 @@ let_go
 goes web "$DB" 80 local
 expect "who is seen by the stack" "$OWN $DB $OWN" "$(seen_as web "$DB" 80)"
 goes web "$DB" 82 local
+# What has come and was not accepted before that is reset: a program keeps its link, whatever its directory says.
+tables '"db"' '"web"' 'trusts = ["web"]' 'trusts = ["db"]'
+reload
+goes web "$DB" 80 virtual
+kill -STOP -- "-$ECHO"
+start_in late web "$PYTHON" "$TMP/ask.py" "$DB" 80
+until_true 10 "a connection that is not accepted" eval '[ "$(way web)" = virtual ]'
+tables '"db"' '"web"'
+reload
+# An answer of the tenant's thread, which has read its table by then.
+way db >/dev/null
+kill -CONT -- "-$ECHO"
+code=0
+wait_end "$LAST_STARTED" 10 || code=$?
+[ "$code" != 0 ] && grep -q ConnectionResetError "$TMP/late.log" || fail "a link outlived the permission: $(cat "$TMP/late.log")"
+CHECKED=$((CHECKED + 1))
 # It comes again, with a mistake at first.
 tables '"db"' '"web"' 'trusts = ["web"]
 rate-in = "1Gbit/s"' 'trusts = ["db"]'
@@ -150,6 +206,7 @@ exec {LINES_TO}>&-
 wait_end "$KEPT" 10 || true
 expect "a server that ends" ECONNREFUSED "$(errno web "$DB" 80)"
 start_in echo db "$PYTHON" "$TMP/echo.py" 0.0.0.0 80 0
+until_true 10 "another server in its place" eval '[ "$(errno web "$DB" 80)" = connected ]'
 goes web "$DB" 80 virtual
 printf '[host]\nname = "host"\n[[tenants]]\nname = "web"\naddresses = ["%s"]\n' "$OWN" >"$TMP/netchannel.toml"
 reload

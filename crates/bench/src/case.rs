@@ -40,11 +40,11 @@ pub enum Case {
     FamilyEight,
     /// Throughput of eight connections, between two tenants.
     Meet,
-    /// The same within one.
+    /// The same where they trust each other.
     MeetDirectly,
     /// The same of 8 KiB calls.
     Colocated,
-    /// The same within one.
+    /// The same where they trust each other.
     ColocatedDirectly,
     /// Throughput where the kernel's congestion control is not the stack's.
     Congestion,
@@ -135,9 +135,9 @@ impl Case {
             Case::FamilyChild => "child alone",
             Case::FamilyEight => "8 server processes",
             Case::Meet => "two tenants",
-            Case::MeetDirectly => "one tenant",
+            Case::MeetDirectly => "two tenants, directly",
             Case::Colocated => "two tenants, 8 KiB",
-            Case::ColocatedDirectly => "one tenant, 8 KiB",
+            Case::ColocatedDirectly => "two tenants, 8 KiB, directly",
             Case::Congestion => "BBR, 1 stream",
             Case::Congestion8 => "BBR, 8 streams",
             Case::Latency1 => "latency, 1",
@@ -189,12 +189,12 @@ impl Case {
             }
             Case::FamilyEight => "Connect, 64 bytes each way, close: 8 processes accept",
             Case::Meet => "8 streams between two tenants, through the stack with a cap",
-            Case::MeetDirectly => "8 streams between programs of one tenant, directly",
+            Case::MeetDirectly => "8 streams between two tenants that trust each other, directly",
             Case::Colocated => {
                 "8 streams between two tenants, 8 KiB calls, through the stack with a cap"
             }
             Case::ColocatedDirectly => {
-                "8 streams between programs of one tenant, 8 KiB calls, directly"
+                "8 streams between two tenants that trust each other, 8 KiB calls, directly"
             }
             Case::Congestion => {
                 "One stream where the kernel's default is BBR, and the stack's is not"

@@ -42,7 +42,7 @@ pub enum TenantsExperiment {
     Connections,
     /// nginx in the tenant behind a published port, wrk outside, 50 connections, keep-alive and close
     Http,
-    /// 8 streams between two tenants, through the stack with a cap; and between programs of one tenant, directly
+    /// 8 streams between two tenants, through the stack with a cap; and between two that trust each other, directly
     Meet,
     /// The same with calls of 8 KiB (NetKernel, Figure 9)
     Colocated,

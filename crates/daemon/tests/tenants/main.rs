@@ -3,6 +3,7 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+mod trust;
 #[path = "../support/user.rs"]
 mod user;
 
