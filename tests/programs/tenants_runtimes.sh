@@ -47,27 +47,14 @@ make_world() {
     mkdir -p "$folder" "$TMP/www/upload"
     openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=world -addext "subjectAltName=IP:$WORLD" -keyout "$TMP/key.pem" -out "$TMP/cert.pem" \
         2>"$TMP/openssl.log" || fail "openssl: $(cat "$TMP/openssl.log")"
-    cat >"$folder/nginx.conf" <<CONFIGURATION
-user root;
-daemon off;
-pid $folder/nginx.pid;
-error_log $folder/error.log warn;
-events { worker_connections 256; }
-http {
-    access_log off;
-    client_max_body_size 200m;
-    $(nginx_folders "$folder")
-    server {
+    nginx_server "$folder" 1 "
         listen $WORLD:8000;
         listen $WORLD:8443 ssl;
         ssl_certificate $TMP/cert.pem;
         ssl_certificate_key $TMP/key.pem;
         root $TMP/www;
         index index.html;
-        location /from-java { dav_methods PUT; }
-    }
-}
-CONFIGURATION
+        location /from-java { dav_methods PUT; }"
     WORLD_CONFIGURATION=$folder/nginx.conf
 }
 

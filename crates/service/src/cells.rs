@@ -14,6 +14,7 @@
 use super::anchor::Anchor;
 use super::jobs::Opened;
 use super::link::LinkEnd;
+use super::timers::nanoseconds;
 use netchannel_abi::link::{QUEUE_CAPACITY, Role};
 use netchannel_ring::cell;
 use netchannel_ring::patience::Patience;
@@ -446,10 +447,6 @@ fn has_events(epoll: &OwnedFd) -> bool {
         tv_nsec: 0,
     };
     matches!(poll(&mut looked, Some(&now)), Ok(1..))
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn take_jobs(key: Key, end: &LinkEnd, most: usize, news: &mut Vec<News>) {

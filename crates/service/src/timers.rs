@@ -1,9 +1,16 @@
 //! The timers of sockets: at most one time for each, so that connections that come and go leave nothing behind.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// No timer is set.
 pub const NEVER: u64 = u64::MAX;
+
+/// A time in nanoseconds, as timers are set; one that is too long is [`NEVER`].
+#[must_use]
+pub fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NEVER)
+}
 
 /// The timers of a worker's sockets, by socket number.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use netchannel_service::lane::Lane;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::routing::Router;
 use netchannel_service::targets::Targets;
-use netchannel_service::timers::Timers;
+use netchannel_service::timers::{Timers, nanoseconds};
 use netchannel_service::worker::{INBOX, Worker};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -294,7 +294,7 @@ impl Worker for GuestWorker {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanoseconds(self.epoch.elapsed())
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -8,6 +8,7 @@ use netchannel_abi::link::side_flags;
 use netchannel_service::cells::Key;
 use netchannel_service::lane::Lane;
 use netchannel_service::routing::Destination;
+use netchannel_service::timers::nanoseconds;
 use netchannel_shm::run::{gather_write, gather_write_urgent};
 use netchannel_stack_process::counters::{Counter, Counters};
 use rustix::io::Errno;
@@ -180,10 +181,7 @@ impl Connection {
             return turn_of(&[sent, received]);
         }
         let held = match lane.hold_time_left() {
-            Some(left) => {
-                let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-                Moved::Later(shared.now.saturating_add(left))
-            }
+            Some(left) => Moved::Later(shared.now.saturating_add(nanoseconds(left))),
             // What came from the other host has let it go.
             None => Moved::More,
         };

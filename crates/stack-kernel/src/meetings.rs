@@ -20,7 +20,7 @@ use netchannel_service::link::LinkEnd;
 use netchannel_service::pair::{Moved, Turn};
 use netchannel_service::relayed::Relayed;
 use netchannel_service::routing::{Destination, Router};
-use netchannel_service::timers::NEVER;
+use netchannel_service::timers::{NEVER, nanoseconds};
 use netchannel_stack_process::counters::Counter;
 use rustix::io::Errno;
 use std::net::{IpAddr, SocketAddr};
@@ -348,10 +348,7 @@ impl KernelWorker {
             });
         }
         let held = match turn {
-            Turn::Waits(Some(left)) => {
-                let left = u64::try_from(left.as_nanos()).unwrap_or(NEVER);
-                Some(now.saturating_add(left))
-            }
+            Turn::Waits(Some(left)) => Some(now.saturating_add(nanoseconds(left))),
             _ => None,
         };
         let goes_on = turn == Turn::Busy && limits.may_go_on(moved);

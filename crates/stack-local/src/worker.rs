@@ -10,7 +10,7 @@ use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::relayed::Relayed;
 use netchannel_service::targets::Targets;
-use netchannel_service::timers::{NEVER, Timers};
+use netchannel_service::timers::{NEVER, Timers, nanoseconds};
 use netchannel_service::worker::INBOX;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -134,7 +134,7 @@ impl Local {
 
     /// Nanoseconds since the worker started.
     pub(super) fn clock(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(NEVER)
+        nanoseconds(self.epoch.elapsed())
     }
 
     /// Sets the timer of a connection whose bytes are held back for `left` from now on.
@@ -142,10 +142,7 @@ impl Local {
         let Ok(number) = u32::try_from(number) else {
             return;
         };
-        let at = left.map_or(NEVER, |left| {
-            let left = u64::try_from(left.as_nanos()).unwrap_or(NEVER);
-            self.clock().saturating_add(left)
-        });
+        let at = left.map_or(NEVER, |left| self.clock().saturating_add(nanoseconds(left)));
         self.timers.set(number, at);
     }
 

@@ -47,6 +47,17 @@ APPLICATION
 nginx_page() {
     local folder=$1 workers=$2
     shift 2
+    nginx_server "$folder" "$workers" "
+        listen 80;
+        root $folder/www;
+        location /who { return 200 \"\$remote_addr \$server_addr:\$server_port\\n\"; }
+        $*"
+}
+
+# nginx_server FOLDER WORKERS LINES...: the configuration of a server of these lines.
+nginx_server() {
+    local folder=$1 workers=$2
+    shift 2
     cat >"$folder/nginx.conf" <<CONFIGURATION
 user root;
 worker_processes $workers;
@@ -59,9 +70,6 @@ http {
     client_max_body_size 200m;
     $(nginx_folders "$folder")
     server {
-        listen 80;
-        root $folder/www;
-        location /who { return 200 "\$remote_addr \$server_addr:\$server_port\n"; }
         $*
     }
 }

@@ -13,6 +13,7 @@ use netchannel_service::link::Parts;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::{self, Crossing, Origin, StackHandle};
+use netchannel_service::timers::nanoseconds;
 use netchannel_service::worker;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -141,7 +142,7 @@ impl DataPlane {
     /// Nanoseconds of the workers' clock.
     #[must_use]
     pub fn clock(&self) -> u64 {
-        u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanoseconds(self.shared.epoch.elapsed())
     }
 
     /// Whether the daemon samples the load of the workers. If not, a worker that becomes busy reports it.

@@ -2,8 +2,8 @@
 
 use netchannel_abi::link::MOST_RING_LOG2;
 use netchannel_driver::Status;
+use netchannel_service::timers::nanoseconds;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// A peer with a shorter round trip than this, in nanoseconds, is near.
 const NEAR: u64 = 250_000;
@@ -112,7 +112,6 @@ impl Seen {
 
     /// Stores a status.
     pub fn note(&self, status: &Status) {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let set = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
         set(&self.unsent, status.unsent);
         let sent = status.unacknowledged.saturating_sub(status.unsent);

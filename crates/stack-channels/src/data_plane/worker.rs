@@ -16,6 +16,7 @@ use netchannel_service::mailbox::Mailbox;
 use netchannel_service::published_ports::PublishedPorts;
 use netchannel_service::stack::Origin;
 use netchannel_service::targets::Targets;
+use netchannel_service::timers::nanoseconds;
 use netchannel_service::worker::INBOX;
 use netchannel_wire::NcSyn;
 use rustix::io::Errno;
@@ -189,6 +190,6 @@ impl ChannelWorker {
     }
 
     pub(super) fn clock(&self) -> u64 {
-        u64::try_from(self.shared.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanoseconds(self.shared.epoch.elapsed())
     }
 }

@@ -24,6 +24,12 @@ pub(super) struct Registry {
 }
 
 impl Registry {
+    /// The links over which connections may be announced: after one was left, only anchors without a use come over it.
+    pub(super) fn open_servers(&self) -> impl Iterator<Item = &'static LinkEnd> {
+        let servers = self.servers.iter().copied();
+        servers.filter(|link| link.is_alive() && !link.has_left())
+    }
+
     /// The listener to which a daemon gave this number: rarely a former daemon, whose numbers are behind locks.
     fn listener(&self, number: u32) -> Option<&'static Listener> {
         let all = || self.listeners.iter().copied();
@@ -99,12 +105,7 @@ pub fn listen_for_jobs() -> bool {
 /// Whether connections may be announced to this process over links of its own.
 pub fn has_server_links() -> bool {
     let registry = REGISTRY.lock();
-    registry.is_none_or(|registry| {
-        registry
-            .servers
-            .iter()
-            .any(|link| link.is_alive() && !link.has_left())
-    })
+    registry.is_none_or(|registry| registry.open_servers().next().is_some())
 }
 
 /// Publishes that a thread that watches listeners is awake; `soon` says whether it will look at them again soon.

@@ -19,6 +19,7 @@ use super::links::REGISTRY;
 use crate::descriptors::channel::Channel;
 use crate::descriptors::{attach, limits};
 use crate::ground::{real, sys};
+use crate::sockets::link::LinkEnd;
 
 /// Descriptors that are watched exclusively: the TCP listener, the daemon's channel, the relatives' queue and the
 /// clients' queue.
@@ -149,14 +150,7 @@ impl Listener {
         let mut list = vec![self.channel()];
         list.extend(self.queues());
         if let Some(registry) = REGISTRY.lock() {
-            list.extend(
-                registry
-                    .servers
-                    .iter()
-                    // After a link was left, only anchors without a use come over it.
-                    .filter(|l| l.is_alive() && !l.has_left())
-                    .map(|l| l.channel()),
-            );
+            list.extend(registry.open_servers().map(LinkEnd::channel));
         }
         list
     }

@@ -6,7 +6,7 @@ use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
 use netchannel_service::class;
 use netchannel_service::lane::Lane;
-use netchannel_service::timers::NEVER;
+use netchannel_service::timers::{NEVER, nanoseconds};
 use netchannel_vns::{Linger, Reason, VirtualSocket};
 
 impl State {
@@ -26,9 +26,9 @@ impl State {
             self.socket.shutdown_read();
         }
         // Before the bytes: a hold that expires behind the look for them has its timer.
-        self.held_until = lane.hold_time_left().map_or(NEVER, |left| {
-            now.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(NEVER))
-        });
+        self.held_until = lane
+            .hold_time_left()
+            .map_or(NEVER, |left| now.saturating_add(nanoseconds(left)));
         if take_words(lane, &mut self.socket, now).is_err() {
             return self.socket.abort(Reason::ProgramFault, now);
         }
