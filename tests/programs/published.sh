@@ -147,7 +147,7 @@ tables() {
     SLOW=$LAST_STARTED
     until_true 5 "a slow connection" eval '[ "$(count connections)" = 1 ]'
     shows() {
-        "$NETCHANNEL_PROGRAM" ss --socket "$SOCKET_B" --tenant shop >"$TMP/ss" && grep -qE "^ESTAB +.*$A:.* channels" "$TMP/ss"
+        "$NETCHANNEL_PROGRAM" ss --socket "$SOCKET_B" --tenant shop >"$TMP/ss" && grep -qE "^ESTAB +.*$A:.* alpha .*channels" "$TMP/ss"
     }
     until_true 5 "the connection in ss: $(cat "$TMP/ss" 2>/dev/null)" shows
     beta "publish = \"$B:8081:80\""

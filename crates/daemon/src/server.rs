@@ -231,7 +231,11 @@ impl Daemon {
             daemon
                 .serve_metrics(current.metrics)
                 .map_err(ServeError::Metrics)?;
-            for sentence in daemon.tenants.configure(&current.tenants, &current.stacks) {
+            for sentence in
+                daemon
+                    .tenants
+                    .configure(&current.tenants, &current.stacks, &current.peers)
+            {
                 tracing::error!("{sentence}");
             }
         }

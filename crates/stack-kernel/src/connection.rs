@@ -76,6 +76,8 @@ pub struct Readiness {
     pub blocked: bool,
     /// The same, and nobody has looked whether there is an error.
     pub unexamined: bool,
+    /// Something was written.
+    pub has_written: bool,
     /// Small writes go at once.
     pub undelayed: bool,
     /// The lane knows how much fills a packet.
@@ -241,6 +243,9 @@ impl Connection {
             } else {
                 spans
             };
+            if std::mem::replace(&mut self.readiness.has_written, true) {
+                self.undelay();
+            }
             let (socket, runs) = (self.socket.as_raw_fd(), lane.runs(spans));
             let written = if urgently {
                 gather_write_urgent(socket, &runs)
@@ -258,7 +263,6 @@ impl Connection {
                     errno => return Err(errno),
                 },
             };
-            self.undelay();
             cap.take(sent);
             counters.add(Counter::BytesOut, sent);
             lane.consume(lane.consumed() + sent).map_err(fault)?;
@@ -268,7 +272,7 @@ impl Connection {
     }
 
     /// A program's writes that are small lie in its ring together when they are sent, so that nothing is won by holding the next ones
-    /// back. The first write is never held back, and connections of one write are many.
+    /// back. The first write is never held back, and connections of one write are many: it takes place before the second.
     fn undelay(&mut self) {
         if !std::mem::replace(&mut self.readiness.undelayed, true) {
             // It fails only for a socket that is none of TCP.

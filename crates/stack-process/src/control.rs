@@ -2,7 +2,7 @@
 
 use crate::counters::{Counters, Counts};
 use crate::message::SessionLimits;
-use netchannel_configuration::{Publish, Tenant};
+use netchannel_configuration::{Prefix, Publish, Tenant};
 use netchannel_service::link::Parts;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_service::neighbour::{Neighbour, Onlooker, Trusted};
@@ -38,11 +38,16 @@ pub(crate) enum Change {
     Session(NewSession, Arc<Counters>, OwnedFd),
     /// Connections of other hosts come over this link.
     Enter(Parts),
+    /// The other hosts.
+    Hosts(Arc<[NamedHost]>),
     /// Tenants with whose programs this one's have links, and what it shows to them.
     Trust(Arc<Neighbour>, Vec<Trusted>),
     /// One of those has news.
     Look,
 }
+
+/// Another host: its name, and where its programs are.
+pub type NamedHost = (String, Vec<Prefix>);
 
 /// Binds a published port, in the network namespace of the caller.
 pub type Bind = fn(&Publish) -> Result<OwnedFd, Errno>;
@@ -112,6 +117,11 @@ impl Control {
         self.0.changes.send(Change::Tenant(Arc::clone(tenant)));
         self.0.changes.send(Change::Publish);
         problems
+    }
+
+    /// Where programs of other hosts are, who come in over channels.
+    pub fn name_hosts(&self, hosts: Arc<[NamedHost]>) {
+        self.0.changes.send(Change::Hosts(hosts));
     }
 
     /// Gives up all published ports: those of a stack in another network namespace take their place.

@@ -6,7 +6,7 @@
 //!                               +--> SessionStack --------------+--requests of any session
 //! ```
 
-use crate::control::{Change, Control, refusal};
+use crate::control::{Change, Control, NamedHost, refusal};
 use crate::counters::Counters;
 use crate::endpoint::{Endpoint, MOST_DESCRIPTORS, Received};
 use crate::message::{CHANNELS, Instruction, Report, ReportText};
@@ -24,7 +24,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -150,6 +150,8 @@ pub struct SessionStack {
     /// All sockets of sessions, and the doorbell of changes.
     watched: OwnedFd,
     tenant: Arc<Tenant>,
+    /// The other hosts, of which a connection over channels shows the name.
+    hosts: Arc<[NamedHost]>,
     /// The listener that stands for all the world, once CoreEngine has given its number.
     gateway: Option<u32>,
     listeners: BTreeMap<u32, OwnListener>,
@@ -182,6 +184,7 @@ impl SessionStack {
             control,
             watched,
             tenant,
+            hosts: Arc::default(),
             gateway: None,
             listeners: BTreeMap::new(),
             crossing: None,
@@ -234,6 +237,17 @@ impl SessionStack {
         session.send(Instruction::Core(Command::Link(CHANNELS, made)));
     }
 
+    /// The name of the host whose programs have an address.
+    fn host_of(&self, address: IpAddr) -> Option<String> {
+        let hosts = self.hosts.iter();
+        let bits = |(_, prefixes): &&NamedHost| {
+            let around = prefixes.iter().filter(|one| one.contains(address));
+            around.map(|one| one.length()).max()
+        };
+        let found = hosts.filter(|one| bits(one).is_some()).max_by_key(bits);
+        found.map(|(name, _)| name.clone())
+    }
+
     /// To change it while it runs.
     #[must_use]
     pub fn control(&self) -> Control {
@@ -249,6 +263,7 @@ impl SessionStack {
                     session.send(Instruction::Tenant(Box::new((*self.tenant).clone())));
                 }
             }
+            Change::Hosts(hosts) => self.hosts = hosts,
             // CoreEngine asks how much the sessions hold.
             Change::Trust(own, others) => {
                 drop(sessions);
@@ -541,9 +556,8 @@ impl Stack for SessionStack {
 
     fn name_of_way(&self, peer: &Address, flags: u32) -> Option<(&'static str, Option<String>)> {
         if flags & side_flags::OVER_CHANNELS != 0 {
-            let to = to_socket_address(&peer.unmapped());
-            let found = to.and_then(|to| self.tenant.destination_of(to.ip()));
-            return Some(("channels", found.and_then(|one| one.peer.clone())));
+            let peer = to_socket_address(&peer.unmapped()).map(|peer| peer.ip());
+            return Some(("channels", peer.and_then(|peer| self.host_of(peer))));
         }
         let has_socket = flags & side_flags::ANSWERS != 0;
         Some((if has_socket { "kernel" } else { "local" }, None))

@@ -145,7 +145,11 @@ impl Daemon {
             for stack in &mut self.stacks {
                 warnings.extend(stack.configure(current));
             }
-            warnings.extend(self.tenants.configure(&current.tenants, &current.stacks));
+            warnings.extend(self.tenants.configure(
+                &current.tenants,
+                &current.stacks,
+                &current.peers,
+            ));
         }
         self.configured = Some(configured);
         self.publish_copy_rules();

@@ -12,7 +12,7 @@ use super::stacks::Stacks;
 use super::tenant_files::Files;
 use super::{Daemon, Stopper, meeting, trust};
 use crate::options::{Launcher, Options, ServeError};
-use netchannel_configuration::{StackTable, Tenant};
+use netchannel_configuration::{Peer, StackTable, Tenant};
 use netchannel_control::tenants::{FormerStack, OverChannels, TenantView};
 use netchannel_engine::limits::Limits;
 use netchannel_service::addresses::from_socket_address;
@@ -20,7 +20,7 @@ use netchannel_service::memory::half_of_the_hosts;
 use netchannel_service::neighbour::{Neighbour, Trusted};
 use netchannel_service::stack::Crossing;
 use netchannel_stack_kernel::KernelThread;
-use netchannel_stack_process::control::{Bind, Control, NewSession, refusal};
+use netchannel_stack_process::control::{Bind, Control, NamedHost, NewSession, refusal};
 use netchannel_stack_process::message::SessionLimits;
 use netchannel_stack_process::session::SessionStack;
 use rustix::io::Errno;
@@ -162,7 +162,12 @@ impl Tenants {
 
     /// Serves these tenants and no others, with these stack processes. Those that are served already go on: with other caps, other ports and another reach, where
     /// their tables say so. Returns a sentence for each thing that can not be done.
-    pub fn configure(&mut self, tenants: &[Tenant], stacks: &[StackTable]) -> Vec<String> {
+    pub fn configure(
+        &mut self,
+        tenants: &[Tenant],
+        stacks: &[StackTable],
+        peers: &[Peer],
+    ) -> Vec<String> {
         let mut problems = self.stacks.configure(stacks);
         let files = &mut self.files;
         self.served.retain_mut(|one| {
@@ -194,6 +199,12 @@ impl Tenants {
                     Err(sentence) => problems.push(sentence),
                 },
             }
+        }
+        let hosts = peers.iter();
+        let hosts = hosts.map(|peer| (peer.name.clone(), peer.prefixes.clone()));
+        let hosts: Arc<[NamedHost]> = hosts.collect();
+        for served in &self.served {
+            served.control.name_hosts(Arc::clone(&hosts));
         }
         // Once all tables are known: they say who has a stack together.
         for place in 0..self.served.len() {
@@ -552,21 +563,21 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut tenants = tenants(place.path());
         let nothing = Vec::<String>::new();
-        assert_eq!(tenants.configure(&[tenant()], &[]), nothing);
+        assert_eq!(tenants.configure(&[tenant()], &[], &[]), nothing);
         let socket = place.path().join("tenants/web/nc.sock");
         assert!(socket.exists());
         let mut changed = tenant();
         changed.reach = vec!["10.0.0.0/8".parse().unwrap()];
-        assert_eq!(tenants.configure(&[changed.clone()], &[]), nothing);
+        assert_eq!(tenants.configure(&[changed.clone()], &[], &[]), nothing);
         let shown = tenants.show();
         assert_eq!(
             (shown.len(), &shown[0].reach[..]),
             (1, &["10.0.0.0/8".to_owned()][..])
         );
         changed.addresses = vec![[10, 88, 0, 3].into()];
-        assert_eq!(tenants.configure(&[changed], &[]), nothing);
+        assert_eq!(tenants.configure(&[changed], &[], &[]), nothing);
         assert_eq!(tenants.show()[0].addresses, ["10.88.0.3"]);
-        assert_eq!(tenants.configure(&[], &[]), nothing);
+        assert_eq!(tenants.configure(&[], &[], &[]), nothing);
         assert!(!socket.exists() && tenants.show().is_empty());
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     }
@@ -586,7 +597,7 @@ mod tests {
             }
         };
         let mut stacks = |tables: [Tenant; 3]| {
-            assert_eq!(tenants.configure(&tables, &[]), Vec::<String>::new());
+            assert_eq!(tenants.configure(&tables, &[], &[]), Vec::<String>::new());
             let own = tenants
                 .served
                 .iter()
@@ -625,7 +636,7 @@ mod tests {
         let mut other = tenant();
         other.name = "other".to_owned();
         other.socket = Some("/proc/no/such.sock".into());
-        let problems = tenants.configure(&[other, web], &[]);
+        let problems = tenants.configure(&[other, web], &[], &[]);
         assert_eq!(problems.len(), 2, "{problems:?}");
         assert!(
             problems[0].starts_with("tenant other is not served: "),
