@@ -172,6 +172,7 @@ expect "a transfer of the other stack" whole "$LAST"
 touch "$TMP/stop"
 end_of clients "$CLIENTS"
 counted=$LAST
+# "other" is an answer that was cut off without a reset: the kernel ends connections of a killed process so where nothing lies unread.
 expect "clients of a stack that is killed thrice: none is refused" "refused=0" "$(grep -oE 'refused=[0-9]+' <<<"$counted")"
 echo "result: over three kills: $counted"
 "${WEB[@]}" curl --silent --max-time 5 -o /dev/null "http://$WORLD:7000/" || true
