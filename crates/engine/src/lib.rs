@@ -42,6 +42,7 @@ mod reservations;
 mod stack_requests;
 mod state;
 pub mod totals;
+mod trusted;
 pub mod turn;
 mod usage;
 

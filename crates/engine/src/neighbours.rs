@@ -9,6 +9,7 @@
 use super::link::{Link, Made};
 use super::listener::Listener;
 use super::state::{Answer, CoreEngine, Refusal};
+use super::trusted::Entry;
 use crate::directory::Row;
 use crate::limits::{FIRST_ANCHORS, MOST_OFFERS};
 use crate::quota::{Amounts, Kind, Ticket};
@@ -21,51 +22,13 @@ use netchannel_service::neighbour::{Neighbour, NewLink, News, Offers, OpenListen
 use netchannel_service::packet;
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A program of another tenant: none that this daemon's numbers name.
 const STRANGER: u32 = 0;
-
-/// A listener of another tenant, at one of its addresses.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    tenant: Trusted,
-    /// The number that the other CoreEngine gave it.
-    listener: u32,
-    open: OpenListener,
-    address: Address,
-}
-
-impl Entry {
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.tenant.shows, &other.tenant.shows)
-            && (self.listener, self.address) == (other.listener, other.address)
-            && self.open == other.open
-    }
-}
-
-/// What CoreEngine knows of them.
-#[derive(Debug, Default)]
-pub(super) struct Neighbours {
-    /// What this tenant shows, if any other trusts it.
-    own: Option<Arc<Neighbour>>,
-    others: Vec<Trusted>,
-    /// Their listeners, by the numbers that these have here.
-    entries: BTreeMap<u32, Entry>,
-    /// The accept channels that are shown.
-    channels: HashMap<u32, (Arc<Offers>, Ticket)>,
-    /// Listeners of this tenant, or those who hold them, have changed.
-    pub changed: bool,
-}
-
-impl Neighbours {
-    pub fn entry(&self, number: u32) -> Option<&Entry> {
-        self.entries.get(&number)
-    }
-}
 
 impl CoreEngine {
     /// These tenants trust this one, and are trusted. It shows its listeners by `own`.

@@ -3,7 +3,7 @@
 use super::exposed::Exposed;
 use super::link::Link;
 use super::listener::Listener;
-use super::neighbours::Neighbours;
+use super::trusted::Neighbours;
 use crate::deposits::Deposits;
 use crate::directory::Directory;
 use crate::in_flight::InFlight;
