@@ -9,6 +9,7 @@ use crate::corner_12_dissolve::connect_unspecified;
 cases! {
     families: [
         corner_17_dissolved_after_its_end,
+        corner_17_dissolved_tells_of_its_error_before_a_later_end,
         corner_17_dissolved_tells_of_a_reset_before_all,
         corner_17_dissolved_connects_with_no_name,
         corner_17_dissolved_connects_to_another_family,
@@ -65,6 +66,22 @@ fn corner_17_dissolved_after_its_end(family: Family) {
         let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
         assert_eq!(received, Err(Errno(libc::ENOTCONN)));
     });
+}
+
+/// A shutdown that finds no connection ends sending all the same. The error that was left is told before.
+fn corner_17_dissolved_tells_of_its_error_before_a_later_end(family: Family) {
+    for how in [libc::SHUT_WR, libc::SHUT_RDWR] {
+        dissolved(
+            family,
+            |_| (),
+            |client| {
+                let shut = sys::shutdown(client, how);
+                assert_eq!(shut, Err(Errno(libc::ENOTCONN)));
+                let sent = sys::send(client, b"x", QUIET);
+                assert_eq!(sent, Err(Errno(libc::ECONNRESET)));
+            },
+        );
+    }
 }
 
 fn corner_17_dissolved_tells_of_a_reset_before_all(family: Family) {

@@ -366,9 +366,9 @@ impl Lane {
             }
         }
         match self.progress() {
+            Progress::Failed => Err(self.report_refusal(Stop::Error(libc::EPIPE))),
             _ if shut => Err(Stop::Error(libc::EPIPE)),
             Progress::Pending => Err(Stop::Wait),
-            Progress::Failed => Err(self.report_refusal(Stop::Error(libc::EPIPE))),
             Progress::Connected if self.socket.has(status::RESET) => Err(Stop::Error(libc::EPIPE)),
             Progress::Connected => Ok(()),
         }
