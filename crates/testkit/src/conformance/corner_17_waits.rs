@@ -1,18 +1,22 @@
-//! Corner 17, receives that wait for more than has come.
+//! Corner 17, receives that wait for more than has come, and waits for a number that is closed meanwhile.
 
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Errno};
+use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
 use crate::corner_13_timeouts::set_timeout;
-use crate::helpers::{interrupting, nothing};
+use crate::helpers::{interrupt, interrupting, nothing};
 
 cases! {
     families: [
         corner_17_waits_for_all_under_a_number_that_is_replaced,
         corner_17_waits_for_more_than_it_asks,
+        corner_17_waits_end_with_a_signal_and_a_closed_number,
+        corner_17_waits_end_with_their_time_and_a_closed_number,
+        corner_17_waits_end_with_a_handler_that_closes,
     ];
 }
 
@@ -56,7 +60,7 @@ fn corner_17_waits_for_more_than_it_asks(family: Family) {
         (0..3).for_each(|_| send_all(client, &pattern(0, 1000)));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!reader.is_finished(), "{mark}");
-        let received = crate::helpers::interrupt(reader, task);
+        let received = interrupt(reader, task);
         assert_eq!(received, Ok(10));
         // Who finds so many does not wait.
         assert_eq!(sys::recv(server, &mut [0; 10], 0), Ok(10));
@@ -65,4 +69,78 @@ fn corner_17_waits_for_more_than_it_asks(family: Family) {
         let none = sys::recv(server, &mut [0; 10], libc::MSG_DONTWAIT);
         assert_eq!(none, Err(Errno(libc::EAGAIN)));
     }
+}
+
+/// A wait for an event that never comes. Returns how many descriptors were reported, and as what.
+fn wait_for_nothing(watched: Descriptor, polls: bool, timeout: i32) -> (sys::Outcome<i32>, i32) {
+    if polls {
+        let mut entries = [libc::pollfd {
+            fd: watched,
+            events: libc::POLLPRI,
+            revents: 0,
+        }];
+        let count = sys::poll(&mut entries, timeout);
+        return (count, i32::from(entries[0].revents));
+    }
+    let mut except = sys::Set::of(&[watched]);
+    let count = sys::select(watched, None, None, Some(&mut except), timeout.into());
+    (count, i32::from(except.has(watched)))
+}
+
+/// Calls `look` with a listener and with a connection, for poll and for select.
+fn with_each_watched(family: Family, look: impl Fn(Descriptor, bool)) {
+    for listens in [true, false] {
+        for polls in [true, false] {
+            let (client, server) = pair(family);
+            let (listening, _) = listener(family);
+            look(if listens { listening } else { server }, polls);
+            let _ = sys::close(listening);
+            let _ = sys::close(server);
+            sys::close(client).unwrap();
+        }
+    }
+}
+
+const fn closed(polls: bool) -> (sys::Outcome<i32>, i32) {
+    (Ok(1), if polls { libc::POLLNVAL as i32 } else { 1 })
+}
+
+/// What a signal interrupts looks once more, and finds that another thread has closed the number.
+fn corner_17_waits_end_with_a_signal_and_a_closed_number(family: Family) {
+    interrupting();
+    with_each_watched(family, |watched, polls| {
+        let (waiter, task) = start_thread(move || wait_for_nothing(watched, polls, 10_000));
+        await_asleep(task);
+        sys::close(watched).unwrap();
+        assert_eq!(interrupt(waiter, task), closed(polls), "{polls}");
+    });
+}
+
+/// So does who waits no longer.
+fn corner_17_waits_end_with_their_time_and_a_closed_number(family: Family) {
+    with_each_watched(family, |watched, polls| {
+        let (waiter, task) = start_thread(move || wait_for_nothing(watched, polls, 500));
+        await_asleep(task);
+        sys::close(watched).unwrap();
+        assert_eq!(join_thread(waiter), closed(polls), "{polls}");
+    });
+}
+
+static CLOSED_BY_HANDLER: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn close_one(_: libc::c_int) {
+    let _ = sys::close(CLOSED_BY_HANDLER.swap(-1, Ordering::Relaxed));
+}
+
+/// The last look comes before the handler.
+fn corner_17_waits_end_with_a_handler_that_closes(family: Family) {
+    sys::handle_signal(libc::SIGUSR1, close_one, 0).unwrap();
+    with_each_watched(family, |watched, polls| {
+        let (waiter, task) = start_thread(move || wait_for_nothing(watched, polls, 10_000).0);
+        await_asleep(task);
+        CLOSED_BY_HANDLER.store(watched, Ordering::Relaxed);
+        let interrupted = interrupt(waiter, task);
+        assert_eq!(interrupted, Err(Errno(libc::EINTR)), "{polls}");
+        assert_eq!(sys::close(watched), Err(Errno(libc::EBADF)));
+    });
 }

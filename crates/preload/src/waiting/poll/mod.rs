@@ -329,7 +329,8 @@ impl Call<'_> {
     }
 
     /// Sleeps once in the kernel, on all descriptors that may bring news.
-    fn sleep(&mut self, mut left: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
+    fn sleep(&mut self, time: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
+        let mut left = time;
         let mut asleep = arm(self.set, self.watches);
         // Before the last look: a hold that expires after it bounds the sleep, and an expired one is seen by it.
         if let Some(held) = self.hold_remaining() {
@@ -401,7 +402,26 @@ impl Call<'_> {
         wait::learn(began);
         disarm(watches, &mut asleep, loops, &mut self.kept);
         serve(watches, kernel);
+        if loops && left == time {
+            follow_numbers(self.watches, self.set, kernel);
+        }
         slept.map(|_| ())
+    }
+}
+
+/// After a sleep that a signal or the end of its time has ended: the kernel has looked by number once more. What it has
+/// found under the number of a listener that another thread has closed is reported.
+fn follow_numbers(watches: &mut [Watch], set: &[pollfd], kernel: &[pollfd]) {
+    let mut own = kernel.iter().skip(watches.len());
+    if own.any(|entry| entry.revents != 0) {
+        // The library has woken the call, which continues with the listener.
+        return;
+    }
+    for ((watch, entry), seen) in watches.iter_mut().zip(set).zip(kernel) {
+        let number = watch.kernel_number(entry.fd);
+        if seen.revents != 0 && seen.fd == entry.fd && number != entry.fd {
+            *watch = resolve(entry.fd, false);
+        }
     }
 }
 
