@@ -94,10 +94,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                 }
                 Err(Stop::End) => break 'vectors,
                 Err(Stop::Error(error)) if total > 0 => {
-                    if error != libc::EFAULT && !lane.socket.has(status::FAULT) {
-                        // The next call reports it.
-                        lane.socket.unmark(status::RESET);
-                    }
+                    lane.put_back_error(error);
                     break 'vectors;
                 }
                 Err(Stop::Error(error)) => return Err(error),

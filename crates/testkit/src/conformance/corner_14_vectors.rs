@@ -12,6 +12,7 @@ cases! {
         corner_14_vectors_with_zero_entries,
         corner_14_vectors_partial,
         corner_14_vectors_too_many,
+        corner_14_vectors_leave_an_error,
         corner_14_sendmsg_recvmsg,
         corner_14_sendmmsg_recvmmsg,
         corner_14_recvmmsg_leaves_an_error,
@@ -105,6 +106,20 @@ fn corner_14_vectors_too_many(family: Family) {
     // SAFETY: the count is refused before anything is read.
     let answer = unsafe { libc::readv(client, std::ptr::null(), -1) };
     assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EINVAL)));
+}
+
+/// What a call finds after it has received something, in a later buffer, the next call reports.
+fn corner_14_vectors_leave_an_error(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(client, server, b"x");
+    assert_eq!(sys::send(client, b"held", libc::MSG_MORE), Ok(4));
+    // The end lets go of what is held back, which meets a reset.
+    sys::shutdown(server, libc::SHUT_RDWR).unwrap();
+    let (mut one, mut two) = ([0_u8; 4], [0_u8; 4]);
+    assert_eq!(sys::readv(server, &mut [&mut one, &mut two]), Ok(1));
+    let received = sys::recv(server, &mut [0; 4], 0);
+    assert_eq!(received, Err(Errno(libc::ECONNRESET)));
+    assert_eq!(sys::recv(server, &mut [0; 4], 0), Ok(0));
 }
 
 fn corner_14_sendmsg_recvmsg(family: Family) {

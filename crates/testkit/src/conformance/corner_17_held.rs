@@ -14,6 +14,7 @@ cases! {
         corner_17_held_is_dropped_by_who_is_killed_with_unread_bytes,
         corner_17_held_is_there_when_its_sender_ends,
         corner_17_held_until_the_readers_side_sends,
+        corner_17_held_to_who_shuts_both_meets_a_reset,
     ];
 }
 
@@ -89,5 +90,34 @@ fn corner_17_held_until_the_readers_side_sends(family: Family) {
         let waited = begun.elapsed();
         assert!(waited < Duration::from_millis(150), "after {waited:?}");
         send_and_wait(client, server, b"more");
+    }
+}
+
+/// Corked bytes for a peer that has ended both directions meet a reset as soon as they are let go.
+fn corner_17_held_to_who_shuts_both_meets_a_reset(family: Family) {
+    for before in [false, true] {
+        for shuts in [false, true] {
+            let (client, server) = pair(family);
+            set_int(client, libc::IPPROTO_TCP, libc::TCP_CORK, 1);
+            let send = || assert_eq!(sys::send(client, b"held", libc::MSG_NOSIGNAL), Ok(4));
+            if before {
+                send();
+            }
+            sys::shutdown(server, libc::SHUT_RDWR).unwrap();
+            await_events(client, libc::POLLRDHUP);
+            if !before {
+                send();
+            }
+            assert_eq!(poll_one(client, libc::POLLOUT, 0), libc::POLLOUT);
+            if shuts {
+                sys::shutdown(client, libc::SHUT_RDWR).unwrap();
+            } else {
+                set_int(client, libc::IPPROTO_TCP, libc::TCP_CORK, 0);
+            }
+            await_events(client, libc::POLLERR);
+            assert_ne!(socket_error(client), Errno(0), "{before} {shuts}");
+            let received = sys::recv(server, &mut [0; 8], 0);
+            assert_eq!(received, Err(Errno(libc::ECONNRESET)), "{before} {shuts}");
+        }
     }
 }

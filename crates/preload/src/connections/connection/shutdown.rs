@@ -63,7 +63,15 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     let held = lock::acquire(&socket.entry.transmit.lock);
     if socket.is(lane.fd) {
         if new_flags & side_flags::FIN != 0 && socket.has(status::HOLDS) {
-            lane.clear_hold();
+            if lane.holds_for_shut_peer() {
+                // Sent with the end, they are answered by a reset.
+                let error = libc::ECONNRESET;
+                socket.entry.error.store(error, Ordering::Relaxed);
+                socket.mark(status::LEFT_ERROR);
+                lane.reset_by_held();
+            } else {
+                lane.clear_hold();
+            }
         }
         // Release: the final tail is stored before FIN.
         let before = lane.own().flags.fetch_or(new_flags, Ordering::AcqRel);

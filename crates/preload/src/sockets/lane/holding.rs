@@ -267,6 +267,10 @@ impl Lane {
         }
         let tail = entry.transmit.own.load(Ordering::Relaxed);
         let count = held::count(entry.held.load(Ordering::Relaxed), tail);
+        if count == 0 && self.holds_for_shut_peer() {
+            // They are in no ring, and meet their reset later.
+            return sent;
+        }
         let fits = sent == Ok(length) && self.is_writable();
         if !fits || count == 0 || count >= PIECE && (!corked || count.is_multiple_of(PIECE)) {
             self.release_held();
@@ -304,8 +308,15 @@ impl Lane {
     /// Releases bytes that are held back. The caller holds the transmit lock.
     #[cold]
     pub fn release_held(&self) {
-        self.clear_hold();
-        self.announce_data();
+        if self.holds_for_shut_peer() {
+            // The hold stays, so that the peer sees nothing of them.
+            self.reset_by_held();
+            self.socket.mark(status::WRITE_MET_CLOSED);
+            self.notify_of_reset();
+        } else {
+            self.clear_hold();
+            self.announce_data();
+        }
         if !is_corked(&self.socket) {
             self.socket.unmark(status::HOLDS);
         }

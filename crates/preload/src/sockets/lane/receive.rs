@@ -349,6 +349,20 @@ impl Lane {
         (error != 0).then_some(error)
     }
 
+    /// Leaves an error to the next call: this one has received something.
+    #[cold]
+    pub fn put_back_error(&self, error: i32) {
+        if error == libc::EFAULT || self.socket.has(status::FAULT) {
+            return;
+        }
+        if self.socket.has(status::RESET) {
+            self.socket.unmark(status::RESET);
+        } else {
+            self.socket.entry.error.store(error, Ordering::Relaxed);
+            self.socket.mark(status::LEFT_ERROR);
+        }
+    }
+
     /// The result of an empty ring: wait, end, or an error.
     fn result_when_empty(&self, flags: u32, tail: u64) -> Stop {
         let mut seen = self.socket.entry.status.load(Ordering::Relaxed);

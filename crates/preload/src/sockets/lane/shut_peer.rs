@@ -82,6 +82,25 @@ impl Lane {
         Some(Ok(length))
     }
 
+    /// Whether held-back bytes would meet a reset if they were let go now, since the peer does not read them.
+    #[cold]
+    pub fn holds_for_shut_peer(&self) -> bool {
+        let noted = self.socket.entry.transmit.noted.load(Ordering::Relaxed);
+        (noted > 0 || self.held_count() > 0)
+            && !self
+                .socket
+                .has(status::WRITE_MET_CLOSED | status::RESET | status::REFUSED)
+            && self.meets_reset(self.peer_flags())
+    }
+
+    /// Held-back bytes that meet a reset were let go.
+    #[cold]
+    pub fn reset_by_held(&self) {
+        if self.peer_flags() & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE) {
+            self.reset_shut_peer();
+        }
+    }
+
     /// Whether all bytes meet a reset, with these flags of the peer.
     pub(super) fn meets_reset(&self, flags: u32) -> bool {
         flags & side_flags::CLOSED != 0 || self.socket.has(status::PEER_GONE) || is_shut(flags)

@@ -120,6 +120,10 @@ pub const KEPT: &[Rule] = &[
     // The bytes before a bad address have been sent to who waits for them.
     rule("2.5", Rest, RECEIVING, ["", "send(*readonly|send(*edge|sendto(*readonly|sendto(*edge|write(*readonly|write(*edge", "waited", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
+    // A silent client whose process forks or executes is announced at once.
+    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork", "0|waited", "n"]),
+    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork", "0|waited", "n"]),
+    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork", "-1 EAGAIN|waited", "n"]),
     rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
@@ -164,6 +168,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
     // A port of a connection that is closed, or in TIME_WAIT.
     rule("8.11", Once, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
+    // What such a bind has named.
+    rule("8.11", Once, &["getsockname"], ["", "bind&exit|bind&close|bind&exec", "0 name=0.0.0.0:0/|0 name=[::]:0/", "0 name"]),
     // A port of a listener that is gone, whose connections another process has.
     rule("8.11", Rest, &["bind"], ["", "accept&unspec&fork|accept&shutdown&fork", "-1 EADDRINUSE", "0"]),
     // A name that it would have given is missing afterwards.
