@@ -236,6 +236,7 @@ pub const OPEN: &[Rule] = &[
 const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),
     rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "n", ""]),
+    rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "n", "0|n"]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
@@ -246,6 +247,7 @@ const UNSTEADY: &[Rule] = &[
     // The first part of a large send may wake a waiting reader: TCP promises no more.
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
     rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted"]),
+    rule("which of several threads accepts is no promise", Rest, &["accept", "accept4"], ["", "thread", "waited n|waited interrupted -1 EINTR", "waited n|waited interrupted -1 EINTR"]),
     rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n", "n"]),
 ];
 
