@@ -190,11 +190,8 @@ fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Resu
         match unsafe { lane.receive(core::ptr::null_mut(), 0, mode) } {
             Ok(_) | Err(Stop::End) => return Ok(()),
             Err(Stop::Error(error)) => return Err(error),
-            Err(Stop::Wait) if nonblocking => {
-                if !finds_end(lane) {
-                    return Err(libc::EAGAIN);
-                }
-            }
+            Err(Stop::Wait) if finds_end(lane) => {}
+            Err(Stop::Wait) if nonblocking => return Err(libc::EAGAIN),
             Err(Stop::Wait) => {
                 let ready = |lane: &Lane| lane.has_more_than(offset);
                 // A reset, too, is left to the next call.

@@ -36,6 +36,8 @@ cases! {
         corner_11_linger_refused_has_no_effect,
         corner_11_kill_with_inherited_linger_resets,
         corner_11_linger_negative_resets_nothing,
+        corner_11_linger2_negative_resets_after_the_end,
+        corner_11_kill_with_unread_data_before_a_receive_into_no_room,
     ];
 }
 
@@ -223,7 +225,47 @@ fn corner_11_kill_delivers_full_buffers(family: Family) {
     assert_eq!((bytes.len(), pattern_mismatch(0, &bytes)), (filled, None));
 }
 
+/// Of a closed socket with `TCP_LINGER2` below zero nothing stays: a reset follows its end.
+fn corner_11_linger2_negative_resets_after_the_end(family: Family) {
+    for peer_ends_first in [false, true] {
+        let (client, server) = pair(family);
+        set_int(client, libc::IPPROTO_TCP, libc::TCP_LINGER2, -1);
+        send_all(client, b"all");
+        if peer_ends_first {
+            sys::shutdown(server, libc::SHUT_WR).unwrap();
+            expect_end(client);
+        }
+        sys::close(client).unwrap();
+        let told = if peer_ends_first { 0 } else { libc::POLLERR };
+        let shown = await_events(server, if told == 0 { libc::POLLRDHUP } else { told });
+        assert_eq!(shown & libc::POLLERR, told, "{peer_ends_first}");
+        expect_bytes(server, b"all");
+        expect_end(server);
+        let error = if told == 0 { 0 } else { libc::EPIPE };
+        assert_eq!(socket_error(server), Errno(error), "{peer_ends_first}");
+        sys::close(server).unwrap();
+    }
+}
+
+fn corner_11_kill_with_unread_data_before_a_receive_into_no_room(family: Family) {
+    let (child, client) = killed_with_unread_data(family);
+    child.kill();
+    let received = sys::recv(client, &mut [], 0);
+    assert_eq!(received, Err(Errno(libc::ECONNRESET)));
+}
+
 fn corner_11_kill_with_unread_data_resets(family: Family) {
+    let (child, client) = killed_with_unread_data(family);
+    child.kill();
+    await_events(client, libc::POLLERR);
+    assert_eq!(
+        sys::recv(client, &mut [0_u8; 4], 0),
+        Err(Errno(libc::ECONNRESET))
+    );
+}
+
+/// A child that does not read what it was sent, and the client's end.
+fn killed_with_unread_data(family: Family) -> (Child, Descriptor) {
     let ready = Baton::new();
     let (child, client, _) = forked_server(family, |connection| {
         await_events(connection, libc::POLLIN);
@@ -234,12 +276,7 @@ fn corner_11_kill_with_unread_data_resets(family: Family) {
     });
     send_all(client, b"never read");
     ready.take();
-    child.kill();
-    await_events(client, libc::POLLERR);
-    assert_eq!(
-        sys::recv(client, &mut [0_u8; 4], 0),
-        Err(Errno(libc::ECONNRESET))
-    );
+    (child, client)
 }
 
 fn corner_11_kill_without_unread_data_ends(family: Family) {

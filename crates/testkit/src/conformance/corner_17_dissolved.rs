@@ -10,6 +10,7 @@ cases! {
     families: [
         corner_17_dissolved_after_its_end,
         corner_17_dissolved_tells_of_its_error_before_a_later_end,
+        corner_17_dissolved_leaves_a_broken_pipe,
         corner_17_dissolved_tells_of_a_reset_before_all,
         corner_17_dissolved_connects_with_no_name,
         corner_17_dissolved_connects_to_another_family,
@@ -82,6 +83,26 @@ fn corner_17_dissolved_tells_of_its_error_before_a_later_end(family: Family) {
             },
         );
     }
+}
+
+/// The error of a connection that was over before stays.
+fn corner_17_dissolved_leaves_a_broken_pipe(family: Family) {
+    let (client, server) = pair(family);
+    let go = Baton::new();
+    let child = fork_child(|| {
+        go.take();
+        let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
+        assert_eq!(received, Err(Errno(libc::EPIPE)));
+        let received = sys::recv(client, &mut [0; 8], libc::MSG_DONTWAIT);
+        assert_eq!(received, Err(Errno(libc::ENOTCONN)));
+    });
+    sys::shutdown(server, libc::SHUT_RDWR).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    assert_eq!(sys::send(client, b"x", QUIET), Ok(1));
+    await_events(client, libc::POLLERR);
+    assert_eq!(connect_unspecified(client), Ok(()));
+    go.pass();
+    child.join();
 }
 
 fn corner_17_dissolved_tells_of_a_reset_before_all(family: Family) {

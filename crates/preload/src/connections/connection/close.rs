@@ -11,6 +11,7 @@ use crate::ground::gate::{self, Inside};
 use crate::ground::{lock, sys, thread};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::Loan;
+use crate::sockets::options;
 use crate::sockets::owner_table;
 use crate::sockets::socket::{self, RemainingHolders, Socket, status};
 use crate::waiting::epoll;
@@ -233,8 +234,10 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
     let abort = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
-    let releases_held = !abort && lane.end_releases_held();
-    let reset = if abort || releases_held {
+    let has_peer = lane.peer_flags() & side_flags::FIN == 0 && !socket.has(status::PEER_GONE);
+    let breaks_pipe =
+        !abort && (lane.end_releases_held() || has_peer && options::resets_after_end(socket));
+    let reset = if abort || breaks_pipe {
         side_flags::RESET
     } else {
         0
@@ -247,7 +250,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     own.waiter.store(0, Ordering::Release);
     if abort {
         lane.publish_reset_error();
-    } else if releases_held {
+    } else if breaks_pipe {
         lane.publish_broken_pipe();
     }
     if socket.has(status::PEER_GONE) {

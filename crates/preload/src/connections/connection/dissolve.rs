@@ -31,13 +31,13 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
         lane.publish_reset_error();
     }
     if !has_one_holder(socket) {
-        let unreported = reset != 0 || options::take_error(socket, fd) == libc::ECONNRESET;
-        end_connection(&lane, reset, unreported);
+        end_connection(&lane, reset, unreported_error(socket, fd, reset));
         forget_address(socket);
         return Ok(());
     }
     if has_sleepers(socket) {
-        end_connection(&lane, reset, reset != 0);
+        let unreported = if reset != 0 { libc::ECONNRESET } else { 0 };
+        end_connection(&lane, reset, unreported);
     }
     let until = clock::now().wrapping_add(SLEEPER_TIMEOUT);
     while has_sleepers(socket) && clock::now() < until {
@@ -45,12 +45,8 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
     let made = make_kernel(socket, false)?;
     // A sleeper that was woken takes its error itself.
-    let unreported = if reset != 0 {
-        libc::ECONNRESET
-    } else {
-        options::take_error(socket, fd)
-    };
-    if matches!(unreported, libc::ECONNRESET | libc::EPIPE) {
+    let unreported = unreported_error(socket, fd, reset);
+    if unreported != 0 {
         leave_error(made, unreported);
     }
     replace(
@@ -59,6 +55,17 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
         made,
         side_flags::FIN | side_flags::CLOSED | reset,
     )
+}
+
+/// The error that is left with the socket, 0 for none: that of a reset by this side, or one that was not told yet.
+fn unreported_error(socket: &Socket, fd: i32, reset: u32) -> i32 {
+    if reset != 0 {
+        return libc::ECONNRESET;
+    }
+    match options::take_error(socket, fd) {
+        error @ (libc::ECONNRESET | libc::EPIPE) => error,
+        _ => 0,
+    }
 }
 
 /// Whether no other process has it, so that another socket can take its place.
@@ -146,13 +153,12 @@ fn forget_address(socket: &Socket) {
     }
 }
 
-/// Ends the connection for the peer and for calls that wait on it.
-fn end_connection(lane: &Lane, reset: u32, unreported: bool) {
+/// Ends the connection for the peer and for calls that wait on it. The error `unreported` is left with the socket.
+fn end_connection(lane: &Lane, reset: u32, unreported: i32) {
     let socket = lane.socket;
-    // Not for readers that sleep: they are told of the end of the connection only.
-    let error = if unreported { libc::ECONNRESET } else { 0 };
-    // The error is stored before the bits that make others look for it.
-    socket.entry.error.store(error, Ordering::Relaxed);
+    // Not for readers that sleep: they are told of the end of the connection only. The error is stored before the bits
+    // that make others look for it.
+    socket.entry.error.store(unreported, Ordering::Relaxed);
     socket.mark(status::REFUSED | status::RESET | status::DISSOLVED);
     // The ends of its directions go with it.
     socket.unmark(status::PENDING | status::SHUT_READ | status::SHUT_WRITE);
