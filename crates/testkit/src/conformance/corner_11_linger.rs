@@ -36,7 +36,6 @@ cases! {
         corner_11_linger_refused_has_no_effect,
         corner_11_kill_with_inherited_linger_resets,
         corner_11_linger_negative_resets_nothing,
-        corner_11_linger2_negative_resets_after_the_end,
         corner_11_kill_with_unread_data_before_a_receive_into_no_room,
     ];
 }
@@ -223,28 +222,6 @@ fn corner_11_kill_delivers_full_buffers(family: Family) {
     child.kill();
     let bytes = receive_to_end(client);
     assert_eq!((bytes.len(), pattern_mismatch(0, &bytes)), (filled, None));
-}
-
-/// Of a closed socket with `TCP_LINGER2` below zero nothing stays: a reset follows its end.
-fn corner_11_linger2_negative_resets_after_the_end(family: Family) {
-    for peer_ends_first in [false, true] {
-        let (client, server) = pair(family);
-        set_int(client, libc::IPPROTO_TCP, libc::TCP_LINGER2, -1);
-        send_all(client, b"all");
-        if peer_ends_first {
-            sys::shutdown(server, libc::SHUT_WR).unwrap();
-            expect_end(client);
-        }
-        sys::close(client).unwrap();
-        let told = if peer_ends_first { 0 } else { libc::POLLERR };
-        let shown = await_events(server, if told == 0 { libc::POLLRDHUP } else { told });
-        assert_eq!(shown & libc::POLLERR, told, "{peer_ends_first}");
-        expect_bytes(server, b"all");
-        expect_end(server);
-        let error = if told == 0 { 0 } else { libc::EPIPE };
-        assert_eq!(socket_error(server), Errno(error), "{peer_ends_first}");
-        sys::close(server).unwrap();
-    }
 }
 
 fn corner_11_kill_with_unread_data_before_a_receive_into_no_room(family: Family) {

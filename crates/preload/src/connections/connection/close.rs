@@ -11,7 +11,6 @@ use crate::ground::gate::{self, Inside};
 use crate::ground::{lock, sys, thread};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::Loan;
-use crate::sockets::options;
 use crate::sockets::owner_table;
 use crate::sockets::socket::{self, RemainingHolders, Socket, status};
 use crate::waiting::epoll;
@@ -234,10 +233,8 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
     let abort = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
-    let has_peer = lane.peer_flags() & side_flags::FIN == 0 && !socket.has(status::PEER_GONE);
-    let breaks_pipe =
-        !abort && (lane.end_releases_held() || has_peer && options::resets_after_end(socket));
-    let reset = if abort || breaks_pipe {
+    let releases_held = !abort && lane.end_releases_held();
+    let reset = if abort || releases_held {
         side_flags::RESET
     } else {
         0
@@ -250,7 +247,7 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     own.waiter.store(0, Ordering::Release);
     if abort {
         lane.publish_reset_error();
-    } else if breaks_pipe {
+    } else if releases_held {
         lane.publish_broken_pipe();
     }
     if socket.has(status::PEER_GONE) {

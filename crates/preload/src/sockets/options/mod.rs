@@ -365,15 +365,6 @@ pub fn wants_only_v6(socket: &Socket) -> bool {
     any == Some(true)
 }
 
-/// Whether a close is followed by a reset unless the peer has ended, too: `TCP_LINGER2` is below zero.
-pub fn resets_after_end(socket: &Socket) -> bool {
-    let is_below_zero = |record: &Record| {
-        (record.level, record.name) == (libc::IPPROTO_TCP, libc::TCP_LINGER2) && as_int(record) < 0
-    };
-    socket.has_options()
-        && socket.with_options(|records| records.iter().any(is_below_zero)) == Some(true)
-}
-
 /// Whether an IPv6 socket of the kernel has IPV6_V6ONLY.
 pub fn is_only_v6(fd: c_int) -> bool {
     sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_ok_and(|on| on != 0)

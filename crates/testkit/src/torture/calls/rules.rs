@@ -146,6 +146,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, RECEIVING, ["100000|400000|, -1,", "100000|400000", "n|waited interrupted n", "n|waited interrupted n"]),
     // Part of a large send is in transit before TCP learns that the other end no longer reads.
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
+    rule("8.10", Rest, &[], ["", "setsockopt*TCP_LINGER2, {int,-&close", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
     rule("8.10", Once, LOOKS, ["", "EPOLLET", "0", "n"]),
     // The acknowledgement of a socket's FIN wakes the process that watches the socket.
