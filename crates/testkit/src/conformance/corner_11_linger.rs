@@ -36,7 +36,6 @@ cases! {
         corner_11_linger_refused_has_no_effect,
         corner_11_kill_with_inherited_linger_resets,
         corner_11_linger_negative_resets_nothing,
-        corner_11_kill_with_unread_data_before_a_receive_into_no_room,
     ];
 }
 
@@ -224,25 +223,7 @@ fn corner_11_kill_delivers_full_buffers(family: Family) {
     assert_eq!((bytes.len(), pattern_mismatch(0, &bytes)), (filled, None));
 }
 
-fn corner_11_kill_with_unread_data_before_a_receive_into_no_room(family: Family) {
-    let (child, client) = killed_with_unread_data(family);
-    child.kill();
-    let received = sys::recv(client, &mut [], 0);
-    assert_eq!(received, Err(Errno(libc::ECONNRESET)));
-}
-
 fn corner_11_kill_with_unread_data_resets(family: Family) {
-    let (child, client) = killed_with_unread_data(family);
-    child.kill();
-    await_events(client, libc::POLLERR);
-    assert_eq!(
-        sys::recv(client, &mut [0_u8; 4], 0),
-        Err(Errno(libc::ECONNRESET))
-    );
-}
-
-/// A child that does not read what it was sent, and the client's end.
-fn killed_with_unread_data(family: Family) -> (Child, Descriptor) {
     let ready = Baton::new();
     let (child, client, _) = forked_server(family, |connection| {
         await_events(connection, libc::POLLIN);
@@ -253,7 +234,12 @@ fn killed_with_unread_data(family: Family) -> (Child, Descriptor) {
     });
     send_all(client, b"never read");
     ready.take();
-    (child, client)
+    child.kill();
+    await_events(client, libc::POLLERR);
+    assert_eq!(
+        sys::recv(client, &mut [0_u8; 4], 0),
+        Err(Errno(libc::ECONNRESET))
+    );
 }
 
 fn corner_11_kill_without_unread_data_ends(family: Family) {

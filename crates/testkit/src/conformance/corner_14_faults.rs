@@ -4,14 +4,13 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
 use crate::case::cases;
-use crate::helpers::{expect_taken, send_and_wait, send_urgent};
+use crate::helpers::send_and_wait;
 
 cases! {
     families: [
         corner_14_fault_in_recv,
         corner_14_fault_in_recv_with_data_keeps_it,
         corner_14_fault_in_recv_leaves_what_is_behind,
-        corner_14_fault_in_recv_behind_an_urgent_byte,
         corner_14_fault_in_send,
         corner_14_fault_in_send_of_what_begins_well,
         corner_14_fault_in_vectors,
@@ -92,22 +91,6 @@ fn corner_14_fault_in_recv_leaves_what_is_behind(family: Family) {
         }
     }
     expect_pattern(client, 1, 3000);
-}
-
-/// The urgent byte is passed over when a byte behind it is received.
-fn corner_14_fault_in_recv_behind_an_urgent_byte(family: Family) {
-    let (client, server) = pair(family);
-    send_urgent(client, b"!");
-    send_all(client, b"abc");
-    eventually("all is there", || {
-        sys::recv(server, &mut [0; 8], libc::MSG_PEEK | libc::MSG_DONTWAIT) == Ok(3)
-    });
-    // SAFETY: nothing is mapped there.
-    let answer = unsafe { sys::recv_raw(server, forbidden(), 3, 0) };
-    assert_eq!(answer, Err(Errno(libc::EFAULT)));
-    expect_taken(server, b'!');
-    expect_bytes(server, b"abc");
-    expect_alive(client, server);
 }
 
 fn corner_14_fault_in_send(family: Family) {

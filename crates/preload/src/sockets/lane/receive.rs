@@ -149,8 +149,7 @@ impl Lane {
                         // At least one: every turn makes progress, whatever the peer writes.
                         let hole = hole.max(1).min(in_ring);
                         head = head.wrapping_add(hole);
-                        // Where bytes follow the urgent one, it is there until one of them is copied.
-                        if !peek && tail == head {
+                        if !peek {
                             self.publish_head(head);
                         }
                         continue;

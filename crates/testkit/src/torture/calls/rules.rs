@@ -117,6 +117,8 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, RECEIVING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
+    // It has passed over an urgent byte.
+    rule("2.5", Once, RECEIVING, ["MSG_OOB", "MSG_OOB&readonly|MSG_OOB&bad|MSG_OOB&null|MSG_OOB&edge", "1", "-1 EINVAL"]),
     // The bytes before a bad address have been sent to who waits for them.
     rule("2.5", Rest, RECEIVING, ["", "send(*readonly|send(*edge|sendto(*readonly|sendto(*edge|write(*readonly|write(*edge", "waited", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
