@@ -343,14 +343,12 @@ impl CoreEngine {
         read.is_ok() && u32::from_ne_bytes(word) == departure::LEFT
     }
 
-    /// A client has ended. Its connections may still wait in a queue. Where the acceptors are of another user, they
-    /// have the memory only from this daemon: of those links the newest are kept as long as the listener exists.
+    /// A client has ended. Its connections may still wait in a queue, and who has accepted none of its connections gets the
+    /// memory from this daemon only: of those links the newest are kept as long as the listener exists.
     pub(super) fn forget_links_of(&mut self, client: u32) {
         let mine = self.links.iter().filter(|(_, link)| link.client == client);
-        let (kept, gone): (Vec<_>, Vec<_>) = mine.partition(|(_, link)| {
-            let acceptors = self.acceptors(link.listener);
-            link.queued && acceptors.is_some_and(|acceptors| acceptors != link.user)
-        });
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            mine.partition(|(_, link)| link.queued && self.acceptors(link.listener).is_some());
         let [kept, gone] = [kept, gone].map(|list| list.into_iter().map(|(link, _)| *link));
         let (kept, mut gone): (Vec<u64>, HashSet<u64>) = (kept.collect(), gone.collect());
         self.orphans.extend(kept);

@@ -19,6 +19,7 @@ cases! {
         corner_04_one_queue_large_answers,
         corner_04_one_queue_child_accepts_where_its_parent_listens,
         corner_04_one_queue_waits_over_an_exec,
+        corner_04_one_queue_keeps_the_last_of_a_client_for_another_worker,
         corner_04_one_queue_threads_of_a_new_program,
         corner_04_one_queue_old_relatives_keep_none_from_a_new_program,
         corner_04_one_queue_a_look_keeps_none_from_a_new_program,
@@ -81,6 +82,29 @@ fn corner_04_one_queue_a_busy_worker_keeps_none(family: Family) {
     end.pass();
     worker.join();
     sys::close(held).unwrap();
+}
+
+/// Whoever accepts the last connection of a client that has ended gets its bytes, also where another process had all before it.
+fn corner_04_one_queue_keeps_the_last_of_a_client_for_another_worker(family: Family) {
+    const SERVED: usize = 100;
+    let (listening, address) = listener(family);
+    let ended = Baton::new();
+    let worker = fork_child(|| {
+        ended.take();
+        echo_one(listening);
+    });
+    let client = fork_child(|| {
+        sys::close(listening).unwrap();
+        for _ in 0..SERVED {
+            expect_echoes(numbered(address, 1));
+        }
+        send_all(connect_to(address), &[1]);
+    });
+    (0..SERVED).for_each(|_| echo_one(listening));
+    client.join();
+    ended.pass();
+    worker.join();
+    sys::close(listening).unwrap();
 }
 
 /// An event that a worker's set has reported may be accepted by any process, and so may later connections.
