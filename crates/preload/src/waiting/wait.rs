@@ -82,14 +82,24 @@ pub fn spin(ready: impl FnMut() -> bool) -> bool {
     spin_until(ready, RESTRAINT)
 }
 
-/// As [`spin`], in an event loop. `far` says that peers are on another host, for which another way of spinning is
-/// better. The loop counts itself how often it spins in vain.
+/// With whom an event loop is connected.
+#[derive(Clone, Copy)]
+pub enum Peers {
+    /// With programs of this host.
+    Near,
+    /// The same, and some of its connections went through the queue of a listener.
+    Queued,
+    /// With programs of other hosts, for which another way of spinning is better.
+    Far,
+}
+
+/// As [`spin`], in an event loop. The loop counts itself how often it spins in vain.
 #[inline]
-pub fn spin_in_loop(far: bool, ready: impl FnMut() -> bool) -> bool {
-    if far {
-        spin_yielding(ready)
-    } else {
-        spin_until(ready, RESTRAINT_OF_LOOP)
+pub fn spin_in_loop(peers: Peers, ready: impl FnMut() -> bool) -> bool {
+    match peers {
+        Peers::Near => spin_until(ready, RESTRAINT_OF_LOOP),
+        Peers::Queued => spin_until(ready, RESTRAINT_BY_QUEUE),
+        Peers::Far => spin_yielding(ready),
     }
 }
 

@@ -11,9 +11,11 @@ use netchannel_ring::cell;
 use super::{EpollSet, State, flag, inner_data};
 use crate::descriptors::table::Kind;
 use crate::ground::sys;
+use crate::sockets::link::LinkEnd;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::listener::{sleeping, wake_ups};
 use crate::sockets::socket::{self, status};
+use crate::waiting::wait::Peers;
 
 /// Longest first sleep after a member was removed: a wake-up may be on its way to it.
 const SLEEP_AFTER_REMOVAL: i64 = 50_000_000;
@@ -269,11 +271,22 @@ impl EpollSet {
         self.register(state);
     }
 
-    /// Whether members are connected through the daemon.
-    pub(super) fn has_remote_members(&self) -> bool {
-        let far = |used: &super::CellUse| used.link.is_some_and(|link| link.listener == RELAY);
+    /// With whom its members are connected.
+    pub(super) fn peers(&self) -> Peers {
         let state = self.state.lock();
-        state.is_some_and(|state| state.cells.iter().any(far))
+        let any = |is: fn(&LinkEnd) -> bool| {
+            let has = |used: &super::CellUse| used.link.is_some_and(is);
+            state
+                .as_ref()
+                .is_some_and(|state| state.cells.iter().any(has))
+        };
+        if any(|link| link.listener == RELAY) {
+            Peers::Far
+        } else if any(LinkEnd::is_queued) {
+            Peers::Queued
+        } else {
+            Peers::Near
+        }
     }
 
     fn end_sleep(&self) {

@@ -112,7 +112,7 @@ impl EpollSet {
                         continue;
                     }
                 }
-                if wait::spin_in_loop(self.has_remote_members(), || self.has_news()) {
+                if wait::spin_in_loop(self.peers(), || self.has_news()) {
                     self.turns.tries.store(SPIN_TRIES, Ordering::Relaxed);
                     continue;
                 }
