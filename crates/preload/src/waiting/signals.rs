@@ -159,7 +159,8 @@ pub fn sleep_restarting(
         };
         let restarting = RESTARTING.load(Ordering::Relaxed);
         let mixed = restarting != 0 && INTERRUPTING.load(Ordering::Relaxed) != 0;
-        let Some(signal_descriptor) = mixed.then(|| descriptor_of(restarting)).flatten() else {
+        let signal_descriptor = mixed.then(|| descriptor_of(restarting)).flatten();
+        let Some(signal_descriptor) = signal_descriptor.map(attach::make_internal) else {
             let mut set = [entry];
             match poll(&mut set, BlockedSignals::mask(held)) {
                 Err(libc::EINTR) if INTERRUPTING.load(Ordering::Relaxed) == 0 => continue,
@@ -195,14 +196,14 @@ pub fn sleep_on_one(fd: c_int) -> Result<i16, c_int> {
     sleep_restarting(fd, None, |set, mask| sleep_in_poll(set, -1, mask))
 }
 
-/// A descriptor that is readable while one of these signals is pending.
+/// A descriptor that is readable while one of these signals is pending, under any number.
 pub fn descriptor_of(signals: u64) -> Option<c_int> {
     let flags = sys::int(libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
     let mask = (&raw const signals).addr();
     // SAFETY: the mask is a local of eight bytes.
     let make = || unsafe { sys::raw(libc::SYS_signalfd4, [usize::MAX, mask, 8, flags, 0, 0]) };
     let made = limits::for_library(make).ok()?;
-    Some(attach::make_internal(c_int::try_from(made).ok()?))
+    c_int::try_from(made).ok()
 }
 
 /// The mask to sleep with, plus these signals.

@@ -13,6 +13,7 @@ cases! {
         corner_04_prefork_epoll_exclusive,
         corner_04_prefork_nonblocking_accept_and_poll,
         corner_04_prefork_one_wakes_for_one_connection,
+        corner_04_prefork_one_of_those_with_handlers_wakes,
         corner_04_prefork_worker_killed,
         corner_04_prefork_worker_killed_while_accepting,
         corner_04_prefork_parent_closes_listener,
@@ -161,6 +162,57 @@ fn corner_04_prefork_one_wakes_for_one_connection(family: Family) {
         sys::close(socket).unwrap();
     }
     workers.iter().for_each(Child::join);
+}
+
+/// How often a process has gone to sleep.
+fn sleeps(process: libc::pid_t) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// A signal ends the accept of each worker, as in most servers of several processes. A connection wakes one of them all the same.
+fn corner_04_prefork_one_of_those_with_handlers_wakes(family: Family) {
+    const ROUNDS: usize = 12;
+    let (listening, address) = listener(family);
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            fork_child(|| {
+                interrupting();
+                blocking_worker(listening)
+            })
+        })
+        .collect();
+    let count = || -> Vec<u64> {
+        workers
+            .iter()
+            .map(|worker| {
+                await_asleep(worker.process);
+                sleeps(worker.process)
+            })
+            .collect()
+    };
+    // Those who come again may have another way than who comes first.
+    let mut woken = 0;
+    let mut before = count();
+    for _ in 0..ROUNDS {
+        assert_eq!(total(&ask(address, 1)), 1);
+        let after = count();
+        woken += before
+            .iter()
+            .zip(&after)
+            .filter(|(one, other)| one != other)
+            .count();
+        before = after;
+    }
+    // One may be woken for another reason now and then.
+    assert!(
+        woken < 2 * ROUNDS,
+        "{woken} were woken for {ROUNDS} connections"
+    );
+    kill_all(&workers);
 }
 
 fn corner_04_prefork_worker_killed(family: Family) {

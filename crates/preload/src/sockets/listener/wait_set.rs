@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::Listener;
 use super::links::REGISTRY;
 use crate::descriptors::channel::Channel;
-use crate::descriptors::{attach, limits};
+use crate::descriptors::limits;
 use crate::ground::{real, sys};
 use crate::sockets::link::LinkEnd;
 
@@ -64,21 +64,20 @@ impl WaitSet {
     fn make(members: Members, signals: Option<c_int>) -> Option<&'static Self> {
         let signals = signals.unwrap_or(-1);
         let Ok(set) = limits::for_library(sys::epoll_create) else {
-            attach::close_internal(signals);
+            sys::close(signals);
             return None;
         };
-        let set = Channel::new(set);
-        let number = set.number();
         let made: &'static Self = Box::leak(Box::new(Self {
             members,
-            set,
+            set: Channel::new(set),
             signals: Channel::new(signals),
             woken_by: AtomicU32::new(0),
         }));
+        let number = made.set.number();
         let exclusive = members.exclusive.iter().enumerate();
         let own = [
             (place::WAKE_UPS, members.wake_ups),
-            (place::SIGNALS, signals),
+            (place::SIGNALS, made.signals.number()),
         ];
         let complete = exclusive
             .map(|(place, fd)| (place, *fd, EPOLLIN | EPOLLEXCLUSIVE))
