@@ -9,14 +9,12 @@ use crate::region::named_links;
 use netchannel_abi::address::Address;
 use netchannel_abi::link::{QueueIndices, Role};
 use netchannel_abi::message::{Message, Operation};
-use netchannel_abi::tenant::TenantAddresses;
 use netchannel_ring::departure;
 use netchannel_service::core_engine::Command;
 use netchannel_service::{memory, packet};
 use netchannel_shm::Outside;
 use rustix::io::Errno;
 use rustix::net::SocketType;
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -69,19 +67,11 @@ impl CoreEngine {
         // A link to a stack module leads to more than one listener.
         let listener = if self.local.is_some() { 0 } else { listener };
         let link_of_client = Link {
-            client: number,
-            user,
-            listener,
-            from: TenantAddresses::default(),
-            memory,
             queued: is_queued,
-            joined: Cell::default(),
             _ticket: Some(ticket),
-            _lease: None,
+            ..Link::new(number, user, listener, memory)
         };
-        self.note_link(link, link_of_client);
-        let region = self.own_region(number)?;
-        region.links.set(region.links.get() + 1);
+        self.note_link_of_client(link, link_of_client)?;
         Ok(answer)
     }
 
@@ -170,6 +160,15 @@ impl CoreEngine {
             client,
             server,
         })
+    }
+
+    /// As [`Self::note_link`], for a link of a program, whose links are counted.
+    pub(super) fn note_link_of_client(&mut self, number: u64, link: Link) -> Result<(), Refusal> {
+        let client = link.client;
+        self.note_link(number, link);
+        let region = self.own_region(client)?;
+        region.links.set(region.links.get() + 1);
+        Ok(())
     }
 
     pub(super) fn note_link(&mut self, number: u64, link: Link) {

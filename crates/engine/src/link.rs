@@ -34,6 +34,23 @@ pub struct Link {
     pub(super) _lease: Option<Lease>,
 }
 
+impl Link {
+    /// A link without a queue between programs of one tenant, or of the daemon itself.
+    pub(super) fn new(client: u32, user: u32, listener: u32, memory: Rc<OwnedFd>) -> Self {
+        Self {
+            client,
+            user,
+            listener,
+            from: TenantAddresses::default(),
+            memory,
+            queued: false,
+            joined: Cell::default(),
+            _ticket: None,
+            _lease: None,
+        }
+    }
+}
+
 /// A new link.
 pub(super) struct Made {
     pub number: u64,
@@ -69,10 +86,7 @@ impl End {
 
     /// The end in the form that a stack module takes, with the user whose program connects over it, if one does.
     pub fn parts(self, user: Option<u32>) -> Result<Parts, Errno> {
-        let memory = self
-            .memory
-            .try_clone()
-            .map_err(|error| packet::errno(&error))?;
+        let memory = duplicate(&self.memory)?;
         Ok(Parts {
             number: self.number,
             role: self.role,
@@ -83,4 +97,11 @@ impl End {
             user,
         })
     }
+}
+
+/// Another number of a descriptor.
+pub(super) fn duplicate(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
+    descriptor
+        .try_clone()
+        .map_err(|error| packet::errno(&error))
 }

@@ -6,7 +6,7 @@
 //!                                                            program connects --offer--> accept channel of the other
 //! ```
 
-use super::link::{Link, Made};
+use super::link::{Link, Made, duplicate};
 use super::listener::Listener;
 use super::state::{Answer, CoreEngine, Refusal};
 use super::trusted::Entry;
@@ -19,11 +19,8 @@ use netchannel_abi::message::{Message, Operation};
 use netchannel_abi::tenant::TenantAddresses;
 use netchannel_service::addresses;
 use netchannel_service::neighbour::{Neighbour, NewLink, News, Offers, OpenListener, Trusted};
-use netchannel_service::packet;
 use rustix::io::Errno;
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -213,19 +210,11 @@ impl CoreEngine {
         answer.words[5..8].copy_from_slice(&to.to_words());
         answer.descriptors = client.all();
         let made = Link {
-            client: number,
-            user,
-            listener: own_number,
-            from: TenantAddresses::default(),
-            memory,
-            queued: false,
-            joined: Cell::default(),
             _ticket: Some(ticket),
             _lease: Some(lease),
+            ..Link::new(number, user, own_number, memory)
         };
-        self.note_link(link, made);
-        let region = self.own_region(number)?;
-        region.links.set(region.links.get() + 1);
+        self.note_link_of_client(link, made)?;
         Ok(answer)
     }
 
@@ -255,15 +244,9 @@ impl CoreEngine {
             return;
         }
         let noted = Link {
-            client: STRANGER,
-            user: link.user,
-            listener: link.listener,
             from: link.from,
-            memory: Rc::new(link.memory),
-            queued: false,
-            joined: Cell::default(),
             _ticket: Some(ticket),
-            _lease: None,
+            ..Link::new(STRANGER, link.user, link.listener, Rc::new(link.memory))
         };
         self.note_link(link.number, noted);
     }
@@ -276,10 +259,4 @@ fn is_at(open: &OpenListener, address: &Address) -> bool {
         ..*address
     };
     addresses::covers(&open.address, &wanted) && !(open.v6_only && wanted.family == INET)
-}
-
-fn duplicate(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
-    descriptor
-        .try_clone()
-        .map_err(|error| packet::errno(&error))
 }

@@ -166,22 +166,11 @@ fn silent(error: &Errno) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netchannel_abi::tenant::TenantAddresses;
     use std::rc::Rc;
 
     fn link(listener: u32, user: u32) -> Link {
         let memory = rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        Link {
-            client: 1,
-            listener,
-            user,
-            from: TenantAddresses::default(),
-            memory: Rc::new(memory),
-            queued: false,
-            joined: std::cell::Cell::default(),
-            _ticket: None,
-            _lease: None,
-        }
+        Link::new(1, user, listener, Rc::new(memory))
     }
 
     #[test]

@@ -7,7 +7,6 @@ use crate::limits::FIRST_ANCHORS;
 use netchannel_abi::address::Address;
 use netchannel_abi::directory::entry_flags;
 use netchannel_abi::program::RELAY;
-use netchannel_abi::tenant::TenantAddresses;
 use netchannel_service::core_engine::{Command, ListenerChange};
 use rustix::io::Errno;
 
@@ -81,19 +80,10 @@ impl CoreEngine {
         let stack = self.stack(stack).ok_or(Errno::CONNREFUSED)?;
         stack.send(Command::Serve(server.parts(Some(user))?));
         let made = Link {
-            client: number,
-            user,
-            listener: 0,
-            from: TenantAddresses::default(),
-            memory,
-            queued: false,
-            joined: std::cell::Cell::default(),
             _ticket: Some(ticket),
-            _lease: None,
+            ..Link::new(number, user, 0, memory)
         };
-        self.note_link(link, made);
-        let region = self.own_region(number)?;
-        region.links.set(region.links.get() + 1);
+        self.note_link_of_client(link, made)?;
         Ok(answer)
     }
 

@@ -7,7 +7,6 @@ use crate::limits::FIRST_ANCHORS;
 use crate::quota::{Amounts, DAEMON, Kind, Ticket};
 use netchannel_abi::address::Address;
 use netchannel_abi::program::RELAY;
-use netchannel_abi::tenant::TenantAddresses;
 use netchannel_service::core_engine::{Command, Engine, StackRequest, WRONG_ADDRESS};
 use netchannel_service::link::Parts;
 use netchannel_service::neighbour::{Neighbour, Trusted};
@@ -91,15 +90,8 @@ impl CoreEngine {
 
     fn note_own_link(&mut self, number: u64, listener: u32, memory: Rc<OwnedFd>, ticket: Ticket) {
         let link = Link {
-            client: RELAY,
-            user: DAEMON,
-            listener,
-            from: TenantAddresses::default(),
-            memory,
-            queued: false,
-            joined: std::cell::Cell::default(),
             _ticket: Some(ticket),
-            _lease: None,
+            ..Link::new(RELAY, DAEMON, listener, memory)
         };
         self.note_link(number, link);
     }

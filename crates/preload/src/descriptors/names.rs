@@ -4,7 +4,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, sockaddr, socklen_t};
 use netchannel_abi::address::{Address, INET, INET6};
-use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, Entry, Header, entry_flags};
+use netchannel_abi::directory::{
+    self, ENTRIES, ENTRIES_OFFSET, Entry, Header, Network, entry_flags,
+};
 use netchannel_abi::program::RELAY;
 use netchannel_abi::reason::Reason;
 
@@ -269,14 +271,16 @@ pub fn is_local(attachment: &Attachment, address: &Address) -> bool {
 
 /// Whether a program of another tenant may come from an address now.
 pub fn is_neighbour(attachment: &Attachment, address: &Address) -> bool {
-    let Some(header) = attachment.directory.at::<Header>(0) else {
-        return false;
-    };
+    let header = attachment.directory.at::<Header>(0);
+    header.is_some_and(|header| network_of(header, &address.unmapped()).is_some())
+}
+
+/// The network that the directory names for an address.
+fn network_of<'a>(header: &'a Header, plain: &Address) -> Option<&'a Network> {
     // Acquire: the networks that the count speaks of are complete.
     let count = header.networks.load(Ordering::Acquire) as usize;
-    let plain = address.unmapped();
     let mut networks = header.network.iter().take(count);
-    networks.any(|network| network.contains(&plain))
+    networks.find(|network| network.contains(plain))
 }
 
 /// The owner of a port, and where: see [`directory::is_owned`]. 0 where it has no owner.
@@ -434,9 +438,7 @@ fn remote_reason(attachment: &Attachment, plain: &Address) -> Reason {
     let Some(header) = attachment.directory.at::<Header>(0) else {
         return Reason::Remote;
     };
-    let count = header.networks.load(Ordering::Acquire) as usize;
-    let mut networks = header.network.iter().take(count);
-    match networks.find(|network| network.contains(plain)) {
+    match network_of(header, plain) {
         None => Reason::Remote,
         Some(network) if network.up.load(Ordering::Relaxed) == 0 => Reason::PeerDown,
         Some(_) => Reason::NoListener,

@@ -14,7 +14,6 @@ use crate::descriptors::{limits, names, user};
 use crate::ground::{clock, real, sys};
 use crate::processes::rights;
 use crate::sockets::lane::Lane;
-use crate::sockets::socket::status;
 use crate::sockets::{ancillary, options};
 use crate::waiting::housekeeping;
 
@@ -421,8 +420,7 @@ hook! {
                 }
                 // The next call reports it.
                 if !matches!(error, libc::EAGAIN | libc::EINTR) {
-                    lane.socket.entry.error.store(error, Ordering::Relaxed);
-                    lane.socket.mark(status::LEFT_ERROR);
+                    lane.leave_error(error);
                 }
                 break;
             }

@@ -12,6 +12,7 @@ use crate::descriptors::attach::header;
 use crate::ground::clock::{self, MICROSECOND};
 use crate::ground::{cancel, process, real, sys};
 use crate::sockets::lane::{Lane, WRITER};
+use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::status;
 use crate::waiting::{holds, housekeeping, replacement, signals};
 
@@ -82,22 +83,41 @@ pub fn spin(ready: impl FnMut() -> bool) -> bool {
     spin_until(ready, RESTRAINT)
 }
 
-/// With whom an event loop is connected.
-#[derive(Clone, Copy)]
+/// With whom a socket is connected, or an event loop: the greatest of its sockets' counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peers {
     /// With programs of this host.
     Near,
-    /// The same, and some of its connections went through the queue of a listener.
+    /// The same, and connections go through the queue of a listener.
     Queued,
     /// With programs of other hosts, for which another way of spinning is better.
     Far,
 }
 
+impl Peers {
+    /// Those at the other end of a link.
+    pub fn of(link: &LinkEnd) -> Self {
+        if link.listener == RELAY {
+            Self::Far
+        } else if link.is_queued() {
+            Self::Queued
+        } else {
+            Self::Near
+        }
+    }
+}
+
 /// As [`spin`], in an event loop. The loop counts itself how often it spins in vain.
 #[inline]
 pub fn spin_in_loop(peers: Peers, ready: impl FnMut() -> bool) -> bool {
+    spin_for(peers, RESTRAINT_OF_LOOP, ready)
+}
+
+/// Spins as is best for these peers; `near` is the restraint beside those of this host.
+#[inline]
+fn spin_for(peers: Peers, near: Restraint, ready: impl FnMut() -> bool) -> bool {
     match peers {
-        Peers::Near => spin_until(ready, RESTRAINT_OF_LOOP),
+        Peers::Near => spin_until(ready, near),
         Peers::Queued => spin_until(ready, RESTRAINT_BY_QUEUE),
         Peers::Far => spin_yielding(ready),
     }
@@ -185,14 +205,7 @@ fn sleep(
     ready: impl Fn(&Lane) -> bool,
     restarts: bool,
 ) -> Result<(), i32> {
-    let found = if lane.link.listener == RELAY {
-        spin_yielding(|| ready(lane))
-    } else if lane.link.is_queued() {
-        spin_until(|| ready(lane), RESTRAINT_BY_QUEUE)
-    } else {
-        spin(|| ready(lane))
-    };
-    if found {
+    if spin_for(Peers::of(lane.link), RESTRAINT, || ready(lane)) {
         return Ok(());
     }
     let entry = lane.socket.entry;

@@ -53,9 +53,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if meets_reset {
         // The end releases bytes that this side no longer reads: both sides are reset.
         lane.publish_broken_pipe();
-        let error = libc::ECONNRESET;
-        socket.entry.error.store(error, Ordering::Relaxed);
-        socket.mark(status::LEFT_ERROR);
+        lane.leave_error(libc::ECONNRESET);
     }
     socket.mark(shut);
     socket.unmark(status::CONNECTING);
@@ -65,9 +63,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         if new_flags & side_flags::FIN != 0 && socket.has(status::HOLDS) {
             if lane.holds_for_shut_peer() {
                 // Sent with the end, they are answered by a reset.
-                let error = libc::ECONNRESET;
-                socket.entry.error.store(error, Ordering::Relaxed);
-                socket.mark(status::LEFT_ERROR);
+                lane.leave_error(libc::ECONNRESET);
                 lane.reset_by_held();
             } else {
                 lane.clear_hold();

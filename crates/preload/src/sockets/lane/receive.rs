@@ -358,9 +358,16 @@ impl Lane {
         if self.socket.has(status::RESET) {
             self.socket.unmark(status::RESET);
         } else {
-            self.socket.entry.error.store(error, Ordering::Relaxed);
-            self.socket.mark(status::LEFT_ERROR);
+            self.leave_error(error);
         }
+    }
+
+    /// The next call reports this error.
+    #[cold]
+    pub fn leave_error(&self, error: i32) {
+        // The error is stored before the bit that makes calls look for it.
+        self.socket.entry.error.store(error, Ordering::Relaxed);
+        self.socket.mark(status::LEFT_ERROR);
     }
 
     /// The result of an empty ring: wait, end, or an error.

@@ -5,13 +5,11 @@ use core::sync::atomic::Ordering;
 
 use libc::{EPOLLIN, EPOLLRDHUP};
 use netchannel_abi::link::waiter as bits;
-use netchannel_abi::program::RELAY;
 use netchannel_ring::cell;
 
 use super::{EpollSet, State, flag, inner_data};
 use crate::descriptors::table::Kind;
 use crate::ground::sys;
-use crate::sockets::link::LinkEnd;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::listener::{sleeping, wake_ups};
 use crate::sockets::socket::{self, status};
@@ -274,19 +272,9 @@ impl EpollSet {
     /// With whom its members are connected.
     pub(super) fn peers(&self) -> Peers {
         let state = self.state.lock();
-        let any = |is: fn(&LinkEnd) -> bool| {
-            let has = |used: &super::CellUse| used.link.is_some_and(is);
-            state
-                .as_ref()
-                .is_some_and(|state| state.cells.iter().any(has))
-        };
-        if any(|link| link.listener == RELAY) {
-            Peers::Far
-        } else if any(LinkEnd::is_queued) {
-            Peers::Queued
-        } else {
-            Peers::Near
-        }
+        let links = state.iter().flat_map(|state| state.cells.iter());
+        let peers = links.filter_map(|used| used.link).map(Peers::of);
+        peers.max().unwrap_or(Peers::Near)
     }
 
     fn end_sleep(&self) {
