@@ -474,8 +474,12 @@ hook! {
             }
             return result;
         }
-        let is_in_kernel = matches!(request, libc::FIONREAD | libc::TIOCOUTQ) && deferred::at(fd).is_some();
-        let known = if is_in_kernel { None } else { lane(fd) };
+        let asks = match request {
+            libc::FIONREAD | libc::TIOCOUTQ => deferred::at(fd).is_none(),
+            SIOCOUTQNSD | SIOCGSTAMP | SIOCGSTAMPNS | SIOCATMARK => true,
+            _ => false,
+        };
+        let known = if asks { lane(fd) } else { None };
         let Some(lane) = known else { return real::ioctl(fd, request, argument) };
         let answer = match request {
             libc::FIONREAD => lane.unread_count(),

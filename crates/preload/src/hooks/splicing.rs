@@ -69,7 +69,13 @@ fn temporary_socket_with(flags: c_int) -> Option<c_int> {
 hook! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
         if let Some(listener) = temporary_socket(to) {
-            let sent = real::sendfile(listener, from, offset, count);
+            let left = sys::option(to, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+            let sent = if left == 0 {
+                real::sendfile(listener, from, offset, count)
+            } else {
+                // Of a connection that the socket had before.
+                real::fail(left)
+            };
             attach::close_internal(listener);
             return sent;
         }

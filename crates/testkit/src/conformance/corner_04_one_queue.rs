@@ -24,6 +24,7 @@ cases! {
         corner_04_one_queue_old_relatives_keep_none_from_a_new_program,
         corner_04_one_queue_a_look_keeps_none_from_a_new_program,
         corner_04_one_queue_a_look_of_a_new_program_keeps_none,
+        corner_04_one_queue_an_edge_beside_a_new_program_is_told_once,
         corner_04_one_queue_ends_for_all_when_one_shuts_it,
     ];
 }
@@ -321,6 +322,28 @@ fn corner_04_one_queue_a_look_of_a_new_program_keeps_none(family: Family) {
     assert_eq!(sys::write(control, b"go"), Ok(2));
     new.join();
     sys::close(client).unwrap();
+}
+
+fn corner_04_one_queue_an_edge_beside_a_new_program_is_told_once(family: Family) {
+    let (listening, address, new, control) = new_program(family, "accept-at-once-when-told");
+    assert_eq!(sys::read(control, &mut [0; 8]), Ok(4));
+    let set = sys::epoll_create().unwrap();
+    let events = sys::IN | libc::EPOLLET.cast_unsigned();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 7).unwrap();
+    let told = |timeout| sys::epoll_wait(set, 8, timeout).unwrap().len();
+    assert_eq!(told(0), 0);
+    let clients = [connect_to(address), connect_to(address)];
+    eventually("the set is told", || told(100) == 1);
+    // Nothing has come since, and the connections wait as before.
+    while told(20) > 0 {}
+    let server = sys::accept4(listening, 0).unwrap();
+    expect_alive(clients[0], server);
+    sys::close(set).unwrap();
+    sys::close(listening).unwrap();
+    assert_eq!(sys::write(control, b"go"), Ok(2));
+    ask_echo(clients[1], b"for the new program");
+    sys::close(clients[1]).unwrap();
+    new.join();
 }
 
 fn corner_04_one_queue_threads_of_a_new_program(family: Family) {

@@ -347,7 +347,12 @@ fn corner_05_exec_listener_with_times(family: Family) {
 }
 
 /// Options that an accepted socket inherits from its listener, and a value for each.
-const HANDED_ON: [(libc::c_int, libc::c_int, libc::c_int); 26] = [
+const HANDED_ON: [(libc::c_int, libc::c_int, libc::c_int); 32] = [
+    (libc::SOL_SOCKET, libc::SO_DEBUG, 1),
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST, 1),
+    (libc::SOL_SOCKET, libc::SO_NO_CHECK, 1),
+    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE, 1),
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT, 3),
@@ -359,6 +364,7 @@ const HANDED_ON: [(libc::c_int, libc::c_int, libc::c_int); 26] = [
     (libc::IPPROTO_TCP, libc::TCP_LINGER2, 7),
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 5000),
     (libc::IPPROTO_TCP, libc::TCP_INQ, 1),
+    (libc::IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, 1),
     (libc::IPPROTO_IP, libc::IP_TTL, 44),
     (libc::IPPROTO_IP, libc::IP_TOS, 8),
     (libc::IPPROTO_IP, libc::IP_PKTINFO, 1),

@@ -1,5 +1,7 @@
 //! Corner 12, `connect` to `AF_UNSPEC`: the connection ends, the socket stays and can be connected anew.
 
+use std::os::fd::AsRawFd;
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, HUP, IN, RDHUP};
 
@@ -22,6 +24,8 @@ cases! {
         corner_12_dissolve_of_what_is_not_connected,
         corner_12_dissolve_many_times,
         corner_12_dissolve_leaves_an_error,
+        corner_12_dissolve_leaves_an_error_to_a_listener,
+        corner_12_dissolve_of_a_silent_client_leaves_an_error,
         corner_12_dissolve_beyond_a_lower_limit,
         corner_12_dissolve_drops_what_came,
         corner_12_dissolve_of_what_a_child_has_too,
@@ -285,6 +289,34 @@ fn corner_12_dissolve_many_times(family: Family) {
         let _ = socket_error(client);
         sys::close(server).unwrap();
     }
+}
+
+/// The first call that sends learns of it, also by `sendfile`.
+fn corner_12_dissolve_leaves_an_error_to_a_listener(family: Family) {
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    for by_sendfile in [false, true] {
+        let (client, _server) = pair(family);
+        assert_eq!(connect_unspecified(client), Ok(()));
+        sys::listen(client, 1).unwrap();
+        let sent = || match by_sendfile {
+            true => sys::sendfile(client, file.as_raw_fd(), Some(&mut 0), 8),
+            false => sys::send(client, b"byte", libc::MSG_NOSIGNAL),
+        };
+        assert_eq!(sent(), Err(RESET));
+    }
+}
+
+fn corner_12_dissolve_of_a_silent_client_leaves_an_error(family: Family) {
+    let listening = tcp(family);
+    set_int(listening, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 5);
+    sys::bind(listening, family.loopback(0)).unwrap();
+    sys::listen(listening, 8).unwrap();
+    let address = sys::getsockname(listening).unwrap();
+    let client = connect_to(address);
+    assert_eq!(connect_unspecified(client), Ok(()));
+    let sent = || sys::send(client, b"byte", libc::MSG_NOSIGNAL);
+    assert_eq!(sent(), Err(RESET));
+    assert_eq!(sent(), Err(Errno(libc::EPIPE)));
 }
 
 fn corner_12_dissolve_leaves_an_error(family: Family) {

@@ -18,6 +18,7 @@ use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
 
 use super::deferral::SECOND;
+use super::dissolve::leave_error;
 use super::{
     REPLACING, connect, falls_back, flags, make_in_place, other_numbers, shutdown, turn_into,
 };
@@ -202,8 +203,9 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
     // Without a number for it the program finds a closed one.
     if let Ok(made) = limits::for_library(make).or_else(|_| make_in_place(fd, make)) {
         options::replay(socket, made);
-        if reason.is_some() {
-            connect_from(made, &local, &peer);
+        match reason {
+            Some(_) => connect_from(made, &local, &peer),
+            None => leave_error(made, libc::ECONNRESET),
         }
         flags::apply(socket, made);
         for number in &others {

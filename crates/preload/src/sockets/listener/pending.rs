@@ -58,6 +58,18 @@ impl Listener {
     #[inline]
     pub fn has_pending_here(&self) -> bool {
         self.leave_unless_accepting();
+        self.has_any()
+    }
+
+    /// As [`Self::has_pending_here`], for an edge-triggered member: it was told of the connections, and who was told
+    /// keeps them. They would come back from the daemon without an edge, and be left with it again.
+    pub fn has_pending_for_edges(&self) -> bool {
+        self.share_unless_accepting();
+        self.has_any()
+    }
+
+    #[inline]
+    fn has_any(&self) -> bool {
         self.has_taken() || self.has_queued() || self.has_left()
     }
 

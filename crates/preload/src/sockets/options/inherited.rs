@@ -103,7 +103,15 @@ const fn is_inherited(record: &Record) -> bool {
 }
 
 /// Options that TCP passes on from a listener.
-const INHERITED_OPTIONS: [(c_int, c_int); 40] = [
+const INHERITED_OPTIONS: [(c_int, c_int); 49] = [
+    (libc::SOL_SOCKET, libc::SO_DEBUG),
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST),
+    (libc::SOL_SOCKET, libc::SO_NO_CHECK),
+    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL),
+    (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
+    (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -125,6 +133,7 @@ const INHERITED_OPTIONS: [(c_int, c_int); 40] = [
     (libc::IPPROTO_TCP, libc::TCP_LINGER2),
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_INQ),
+    (libc::IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IP, libc::IP_TOS),
     (libc::IPPROTO_IP, libc::IP_FREEBIND),

@@ -189,8 +189,10 @@ impl Item {
             Kind::Listener => socket::of_word(self.word)
                 .and_then(|found| found.listener())
                 .map_or(0, |listener| {
-                    if self.events & flag(libc::EPOLLET) != 0 {
+                    if self.is_edge() {
                         listener.count_arrivals();
+                        arrived = listener.arrived();
+                        return shown(listener.has_pending_for_edges());
                     }
                     arrived = listener.arrived();
                     shown(has_pending(listener))

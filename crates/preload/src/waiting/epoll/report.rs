@@ -85,11 +85,16 @@ impl EpollSet {
                 self.jobs.swap(false, Ordering::AcqRel);
             }
             for number in state.listeners.as_slice() {
-                let item = state.items.get(*number as usize);
-                let listener = item
-                    .and_then(|item| socket::of_word(item.word))
-                    .and_then(|socket| socket.listener());
-                if listener.is_some_and(Listener::has_pending_here) {
+                let Some(item) = state.items.get(*number as usize) else {
+                    continue;
+                };
+                let has_pending = if item.is_edge() {
+                    Listener::has_pending_for_edges
+                } else {
+                    Listener::has_pending_here
+                };
+                let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
+                if listener.is_some_and(has_pending) {
                     state.ready.push(*number);
                 }
             }

@@ -121,11 +121,14 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Once, RECEIVING, ["MSG_OOB", "MSG_OOB&readonly|MSG_OOB&bad|MSG_OOB&null|MSG_OOB&edge", "1", "-1 EINVAL"]),
     // The bytes before a bad address have been sent to who waits for them.
     rule("2.5", Rest, RECEIVING, ["", "send(*readonly|send(*edge|sendto(*readonly|sendto(*edge|write(*readonly|write(*edge", "waited", "waited n"]),
+    rule("2.5", Rest, SETS, ["", "send(*edge|sendto(*edge|write(*edge", "waited", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
-    // A silent client whose process forks or executes is announced at once.
-    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork", "0|waited", "n"]),
-    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork", "0|waited", "n"]),
-    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork", "-1 EAGAIN|waited", "n"]),
+    // A silent client whose process forks, executes or has it signalled is announced at once.
+    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
+    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
+    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "-1 EAGAIN|waited", "n"]),
+    // An acknowledgement ends the only wait for no bytes: TCP answers a silent client again.
+    rule("8.3", Once, RECEIVING, ["good, 0,", "TCP_DEFER_ACCEPT", "waited interrupted 0", "waited interrupted -1 EINTR"]),
     rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
@@ -155,14 +158,15 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Once, SETS, ["", "EPOLLET&shutdown", "n", "0|waited"]),
     rule("8.10", Once, &["getsockopt"], ["TCP_QUICKACK", "", "0", "0"]),
     // Bytes that are there at once are read at once, into whatever buffer.
-    rule("8.10", Rest, RECEIVING, ["readonly|bad|null|edge", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 EAGAIN|waited", "-1 EFAULT"]),
+    rule("8.10", Rest, RECEIVING, ["readonly|bad|null|edge", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 EAGAIN|waited|0", "-1 EFAULT"]),
     // Of bytes that are held back at several places, or at both ends, some arrive a little later.
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "waited"]),
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n"]),
     // Any packet of the peer releases bytes that are not corked.
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "waited|0", "n"]),
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
-    rule("8.10", Once, RECEIVING, ["good, 0,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
+    rule("8.10", Once, RECEIVING, ["good, 0,|{5,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
+    rule("8.10", Rest, &["shutdown"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 ENOTCONN", "0"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 ECONNRESET", "n|-1 EPIPE"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n", "n"]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
@@ -186,14 +190,19 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
-    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n", "-1 EAGAIN"]),
+    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE", "-1 EAGAIN|n"]),
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     // TCP begins at another sequence number, which counts as sent.
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
     rule("8.27", Rest, &["connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
+    // The connect that failed is another process's.
+    rule("8.27", Rest, &["connect", "listen"], ["", "connect&fork", "0|-1 EINPROGRESS", "-1 EINVAL|-1 ECONNABORTED"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec&exec", "0", "0"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
+    // An option of a listener that only the kernel can heed.
+    rule("8.13", Rest, LOOKS, ["", "SO_ZEROCOPY&MSG_ZEROCOPY", "n", "waited|n|0"]),
+    rule("8.13", Rest, SETS, ["", "SO_ZEROCOPY&MSG_ZEROCOPY", "n", "waited|n|0"]),
     // In the kernel the packets carry the timestamps, some moments after the first socket of the whole system has asked
     // for them.
     rule("8.8", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n|0 flags", "n|0 flags"]),
@@ -243,8 +252,11 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "n", "0|n"]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
+    rule("the kernel shows an errno of its own", Rest, RECEIVING, ["MSG_WAITALL", "recvmmsg", "n", "waited interrupted n"]),
     // Of a file that it sends, TCP keeps the pages and not their content.
-    rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile&file(&write(", "n", "n"]),
+    rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile&file(&write(|sendfile&file(&pwritev2(|sendfile&file(&writev(", "n", "n"]),
+    // select(2): where another thread closes a descriptor meanwhile, the result is unspecified.
+    rule("a descriptor is closed under a select", Rest, &["select", "pselect"], ["", "thread&close|thread&dup2|thread&dup3", "waited", "waited"]),
     // The kernel reads a set of 1024 bits beyond its end, as far as the table of descriptors has grown.
     rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "n|-1 EBADF|waited", "n|-1 EBADF|waited"]),
     // The first part of a large send may wake a waiting reader: TCP promises no more.
