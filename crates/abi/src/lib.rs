@@ -27,6 +27,7 @@ pub mod handle;
 pub mod link;
 pub mod liveness;
 pub mod message;
+pub mod note;
 pub mod nqe;
 pub mod program;
 pub mod reason;

@@ -1,20 +1,18 @@
 //! The reasons why the dynamic linker does not load the library into a program.
 
+use crate::elf::{self, INTERPRETER, NOTES, half};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The limit of interpreters before a script, as in the kernel.
 const MOST_INTERPRETERS: usize = 4;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
-/// Kinds of program headers: the dynamic linker's path, and notes, among which Go's linker leaves one of its own.
-const INTERPRETER: u32 = 3;
-const NOTES: u32 = 4;
 
 /// Why the library cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,21 +125,13 @@ fn elf_obstacle(file: &File, head: &[u8]) -> Option<Obstacle> {
     if head.get(4..6)? != [2, 1] || half(head, 18)? != own {
         return Some(Obstacle::OtherMachine);
     }
-    let start = word(head, 32)?;
-    let (size, count) = (half(head, 54)?, half(head, 56)?);
     let (mut linker, mut is_go) = (None, false);
-    for index in 0..u64::from(count) {
-        let mut header = [0_u8; 40];
-        let offset = index.checked_mul(u64::from(size))?.checked_add(start)?;
-        file.read_exact_at(&mut header, offset).ok()?;
-        match header.get(..4)?.try_into().map(u32::from_le_bytes) {
-            Ok(INTERPRETER) => linker = Some(content(file, &header)?),
-            Ok(NOTES) => {
-                is_go |= content(file, &header)?
-                    .windows(4)
-                    .any(|name| name == b"Go\0\0")
-            }
-            _ => {}
+    for (kind, content) in elf::contents(file, head, &[INTERPRETER, NOTES])? {
+        if kind == INTERPRETER {
+            linker = Some(content);
+        } else {
+            // Go's linker leaves a note of its own.
+            is_go |= content.windows(4).any(|name| name == b"Go\0\0");
         }
     }
     match linker {
@@ -153,45 +143,10 @@ fn elf_obstacle(file: &File, head: &[u8]) -> Option<Obstacle> {
     }
 }
 
-/// The content of a program header, as far as it is examined.
-fn content(file: &File, header: &[u8]) -> Option<Vec<u8>> {
-    let length = usize::try_from(word(header, 32)?).ok()?.min(4096);
-    let mut content = vec![0; length];
-    file.read_exact_at(&mut content, word(header, 8)?).ok()?;
-    Some(content)
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A header of a 64-bit program with one program header of `kind`.
-    fn elf(kind: u32, linker: &[u8]) -> Vec<u8> {
-        let machine: u16 = if cfg!(target_arch = "aarch64") {
-            183
-        } else {
-            62
-        };
-        let mut bytes = vec![0; 120];
-        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
-        bytes[32..40].copy_from_slice(&64_u64.to_le_bytes());
-        bytes[54..56].copy_from_slice(&56_u16.to_le_bytes());
-        bytes[56..58].copy_from_slice(&1_u16.to_le_bytes());
-        bytes[64..68].copy_from_slice(&kind.to_le_bytes());
-        bytes[72..80].copy_from_slice(&120_u64.to_le_bytes());
-        bytes[96..104].copy_from_slice(&(linker.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(linker);
-        bytes
-    }
+    use crate::elf::sample as elf;
 
     /// A dynamically linked one with a second program header: the note of Go's linker.
     fn go(linker: &[u8]) -> Vec<u8> {

@@ -18,6 +18,7 @@ mod config;
 mod containers;
 mod daemon;
 mod doctor;
+mod elf;
 mod executable;
 mod executing;
 mod generate;

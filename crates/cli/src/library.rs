@@ -1,5 +1,9 @@
 //! The path of `libnetchannel.so`.
 
+use crate::elf;
+use netchannel_abi::{LAYOUT_HASH, note};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Its file name.
@@ -17,6 +21,12 @@ pub enum LibraryError {
     /// The dynamic linker splits `LD_PRELOAD` at these.
     #[error("the path {0} has a blank or a colon, which LD_PRELOAD cannot hold; move it")]
     Unusable(PathBuf),
+    /// It is of another build, and could attach to no daemon of this one.
+    #[error(
+        "{0} is of another version than this program, and would leave every socket to kernel TCP; \
+         build or install both together"
+    )]
+    OtherVersion(PathBuf),
     /// This program itself cannot be found.
     #[error("cannot tell where this program lies ({0}); is /proc mounted?")]
     Unknown(std::io::Error),
@@ -25,11 +35,28 @@ pub enum LibraryError {
 /// Finds the library of this installation.
 ///
 /// # Errors
-/// When it does not exist, or its path can not be preloaded.
+/// When it does not exist, is of another version, or its path can not be preloaded.
 pub fn find() -> Result<PathBuf, LibraryError> {
     let program = std::env::current_exe().map_err(LibraryError::Unknown)?;
     let directory = program.parent().unwrap_or(Path::new("/"));
-    find_from(directory)
+    let found = find_from(directory)?;
+    if layout_of(&found) != Some(LAYOUT_HASH) {
+        return Err(LibraryError::OtherVersion(found));
+    }
+    Ok(found)
+}
+
+/// The layouts that a library was built with, by the note that it has.
+fn layout_of(library: &Path) -> Option<u64> {
+    let mut head = Vec::new();
+    let mut opened = File::open(library).ok()?;
+    opened
+        .by_ref()
+        .take(elf::HEAD)
+        .read_to_end(&mut head)
+        .ok()?;
+    let notes = elf::contents(&opened, &head, &[elf::NOTES])?;
+    notes.iter().find_map(|(_, notes)| note::layout_of(notes))
 }
 
 fn find_from(directory: &Path) -> Result<PathBuf, LibraryError> {
@@ -73,6 +100,22 @@ mod tests {
         assert_eq!(find_from(&programs).unwrap(), libraries.join(NAME));
         std::fs::write(programs.join(NAME), "").unwrap();
         assert_eq!(find_from(&programs).unwrap(), programs.join(NAME));
+    }
+
+    #[test]
+    fn the_layouts_of_a_library_are_told_by_its_note() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join(NAME);
+        let told = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            layout_of(&file)
+        };
+        let mut note = b"\x0b\0\0\0\x08\0\0\0\x01\0\0\0NetChannel\0\0".to_vec();
+        note.extend(7_u64.to_le_bytes());
+        assert_eq!(told(&elf::sample(elf::NOTES, &note)), Some(7));
+        assert_eq!(told(&elf::sample(elf::INTERPRETER, &note)), None);
+        assert_eq!(told(b"\x7fELF"), None);
+        assert_eq!(told(b""), None);
     }
 
     #[test]

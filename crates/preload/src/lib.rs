@@ -41,6 +41,11 @@ use waiting::{epoll, housekeeping, wait};
 #[unsafe(link_section = ".data.netchannel_start")]
 static HEAP: heap::Heap = heap::Heap::new();
 
+/// What `netchannel run` knows this build by.
+#[used]
+#[unsafe(link_section = ".note.netchannel")]
+static NOTE: netchannel_abi::note::Note = netchannel_abi::note::OWN;
+
 /// The modules that depend on the attachment: the sockets of the region, their owners, ports.
 struct Region;
 
