@@ -50,6 +50,8 @@ enum Word {
     Variables = 4,
     /// The last command that the actor has begun.
     Begun = 5,
+    /// Of the case: how long bytes in transit may take, in microseconds. It stands in the mailbox behind the actors'.
+    Settling = 6,
 }
 
 impl Board {
@@ -126,6 +128,19 @@ impl Board {
             let at = self.0.add(AT_TOTALS + step * 16).cast::<AtomicU64>();
             (&*at, &*at.add(1))
         }
+    }
+
+    /// Stores how long bytes in transit may take.
+    pub fn set_settling(self, settling: Duration) {
+        let micros = u32::try_from(settling.as_micros()).unwrap_or(u32::MAX);
+        self.word(MOST_ACTORS, Word::Settling)
+            .store(micros, Ordering::Relaxed);
+    }
+
+    /// How long bytes in transit may take.
+    pub fn settling(self) -> Duration {
+        let micros = self.word(MOST_ACTORS, Word::Settling);
+        Duration::from_micros(micros.load(Ordering::Relaxed).into())
     }
 
     /// Registers an actor, with its own copy of its parent's variables or with the same variables.

@@ -53,6 +53,7 @@ impl Conductor {
         if !self.board.reset(&program.to_string()) {
             return vec!["too long".to_owned()];
         }
+        self.board.set_settling(settings.settling);
         let program: &'static Program = Box::leak(Box::new(program.clone()));
         let root = self.begin(program, settings);
         let mut case = Case {

@@ -18,6 +18,10 @@ const FILE: usize = 1 << 20;
 const SOON: Duration = Duration::from_millis(400);
 /// Buffered bytes may move on to the other end. The buffer counts as full if it takes nothing for this long.
 const QUIET: Duration = Duration::from_millis(2);
+/// Through daemons, which may have to wait for a processor, this many times as long as bytes in transit may take.
+const TRANSITS: u32 = 10;
+/// The time between two attempts, in which others have the processor.
+const MOMENT: Duration = Duration::from_micros(50);
 /// More bytes than any buffers take.
 const MOST: u64 = 64 << 20;
 
@@ -32,6 +36,7 @@ pub fn fill_up(board: Board, socket: i32, how: i64, step: i64) -> String {
     // SAFETY: takes integers.
     unsafe { libc::fcntl(socket, libc::F_SETFL, before | libc::O_NONBLOCK) };
     let file = (how == 3).then(|| pattern_file(step));
+    let quiet = QUIET.max(board.settling() * TRANSITS);
     let mut last = Instant::now();
     let outcome = loop {
         let sent = total.load(Ordering::Relaxed);
@@ -42,8 +47,8 @@ pub fn fill_up(board: Board, socket: i32, how: i64, step: i64) -> String {
                 total.fetch_add(count, Ordering::Relaxed);
                 last = Instant::now();
             }
-            Err(libc::EAGAIN) if last.elapsed() > QUIET => break "full".to_owned(),
-            Err(libc::EAGAIN) => std::thread::yield_now(),
+            Err(libc::EAGAIN) if last.elapsed() > quiet => break "full".to_owned(),
+            Err(libc::EAGAIN) => std::thread::sleep(MOMENT),
             Err(error) => break format!("-1 {:?}", netchannel_testkit::sys::Errno(error)),
         }
         if sent > MOST {
