@@ -94,7 +94,9 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                 }
                 Err(Stop::End) => break 'vectors,
                 Err(Stop::Error(error)) if total > 0 => {
-                    lane.put_back_error(error);
+                    if error != libc::EFAULT {
+                        lane.put_back_error(error);
+                    }
                     break 'vectors;
                 }
                 Err(Stop::Error(error)) => return Err(error),

@@ -420,7 +420,7 @@ hook! {
                 }
                 // The next call reports it.
                 if !matches!(error, libc::EAGAIN | libc::EINTR) {
-                    lane.leave_error(error);
+                    lane.put_back_error(error);
                 }
                 break;
             }

@@ -20,6 +20,7 @@ cases! {
         corner_14_ended_bind_after_a_bind_to_any_port,
         corner_14_ended_shut_before_it_was_told,
         corner_14_ended_recvmmsg_leaves_an_error,
+        corner_14_ended_recvmmsg_leaves_a_reset,
         corner_14_ended_reset_after_shutdown_of_reading,
         corner_14_ended_unacknowledged_bytes,
     ];
@@ -248,6 +249,20 @@ fn corner_14_ended_recvmmsg_leaves_an_error(family: Family) {
         assert_eq!(answer, Err(Errno(libc::EMSGSIZE)));
         expect_alive(client, server);
     }
+}
+
+/// A reset ends the wait for the second message, and is told by the next call.
+fn corner_14_ended_recvmmsg_leaves_a_reset(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(server, client, b"x");
+    let (receiver, thread) = start_thread(move || {
+        assert_eq!(three(client, 0), Ok(vec![1]));
+    });
+    await_asleep(thread);
+    close_with_reset(server);
+    join_thread(receiver);
+    assert_eq!(sys::recv(client, &mut [0], 0), Err(RESET));
+    assert_eq!(sys::recv(client, &mut [0], 0), Ok(0));
 }
 
 fn corner_14_ended_reset_after_shutdown_of_reading(family: Family) {

@@ -352,10 +352,11 @@ impl Lane {
     /// Leaves an error to the next call: this one has received something.
     #[cold]
     pub fn put_back_error(&self, error: i32) {
-        if error == libc::EFAULT || self.socket.has(status::FAULT) {
+        if self.socket.has(status::FAULT) {
             return;
         }
-        if self.socket.has(status::RESET) {
+        // A reset is found again.
+        if error == self.reset_error() && self.socket.has(status::RESET) {
             self.socket.unmark(status::RESET);
         } else {
             self.leave_error(error);
