@@ -149,8 +149,11 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, SENDING, ["", "100000|400000", "-1 ECONNRESET", "-1 EPIPE"]),
     // TCP returns as many bytes at once as the receiver's buffer holds.
     rule("8.9", Rest, RECEIVING, ["100000|400000|, -1,", "100000|400000", "n|waited interrupted n", "n|waited interrupted n"]),
+    // TCP tells of an urgent byte when its window lets go of those before it.
+    rule("8.9", Rest, RECEIVING, ["", "send*MSG_OOB&send*100000|send*MSG_OOB&send*400000", "n", "n"]),
     // Part of a large send is in transit before TCP learns that the other end no longer reads.
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
+    rule("8.10", Rest, &[], ["", "SO_MAX_PACING_RATE", "n", "n"]),
     rule("8.10", Rest, &[], ["", "setsockopt*TCP_LINGER2, {int,-&close", "", ""]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
     rule("8.10", Once, LOOKS, ["", "EPOLLET", "0", "n"]),
@@ -169,6 +172,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, &["shutdown"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 ENOTCONN", "0"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 ECONNRESET", "n|-1 EPIPE"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n", "n"]),
+    // They have arrived at who closes without reading them.
+    rule("8.10", Rest, SENDING, ["", "MSG_MORE&close|SPLICE_F_MORE&close", "-1 EPIPE", "-1 ECONNRESET"]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE", "0", "-1 ENOTCONN"]),
     // They are there before a reset with which TCP would lose them.
@@ -263,6 +268,7 @@ const UNSTEADY: &[Rule] = &[
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
     rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted"]),
     rule("which of several threads accepts is no promise", Rest, &["accept", "accept4"], ["", "thread", "waited n|waited interrupted -1 EINTR", "waited n|waited interrupted -1 EINTR"]),
+    rule("what a number names that is closed meanwhile is no promise", Once, LOOKS, ["", "thread&close", "waited interrupted n", "waited interrupted -1 EINTR"]),
     rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n", "n"]),
 ];
 
