@@ -14,7 +14,7 @@ use crate::sockets::listener::wake_ups;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::socket::{self, Socket, status};
 use crate::waiting::signals::BlockedSignals;
-use crate::waiting::{exclusive_sleep, housekeeping, poll, signals};
+use crate::waiting::{exclusive_sleep, holds, housekeeping, poll, signals};
 
 /// What an accept found.
 pub enum Accepted {
@@ -54,8 +54,7 @@ pub fn release(socket: &Socket) {
     let orphan = socket.local.orphan.load(Ordering::Acquire);
     if orphan > 0
         && socket.is(orphan - 1)
-        && socket.entry.receive.sleepers.load(Ordering::Acquire) == 0
-        && socket.local.polled.load(Ordering::Acquire) == 0
+        && socket.local.holds.load(Ordering::Acquire) == 0
         && socket.local.orphan.swap(0, Ordering::AcqRel) == orphan
     {
         let _ = connection::close(orphan - 1, socket);
@@ -148,17 +147,19 @@ fn find_connection(
         if socket.has(status::NONBLOCKING) {
             return Err(libc::EAGAIN);
         }
+        holds::hold(socket);
         socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
         let number = *place;
         let undo = || {
             socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
             number.inspect(|place| place.leave());
-            release(socket);
+            holds::release(socket);
         };
         // No signal may be missed between two sleeps: the kernel's accept sleeps only once.
         held = held.or_else(BlockedSignals::new);
         let woken = cancel::guarded(undo, || wait(fd, socket, listener, held.as_ref()));
         socket.entry.receive.sleepers.fetch_sub(1, Ordering::AcqRel);
+        holds::let_go(socket);
         if !socket.is(fd) {
             // Closed or replaced meanwhile: the sleeping call keeps the listener.
             let orphan = socket.local.orphan.load(Ordering::Acquire) - 1;

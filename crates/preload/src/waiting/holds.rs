@@ -11,9 +11,9 @@ use crate::waiting::housekeeping;
 pub fn hold(socket: &Socket) {
     socket
         .local
-        .poller
+        .holder
         .store(thread::number(), Ordering::Relaxed);
-    socket.local.polled.fetch_add(1, Ordering::AcqRel);
+    socket.local.holds.fetch_add(1, Ordering::AcqRel);
 }
 
 /// Releases the socket. If it was closed meanwhile, it ends now.
@@ -24,8 +24,8 @@ pub fn release(socket: &Socket) {
 
 /// Takes the hold back; the call goes on with the socket, and releases it at its end.
 pub fn let_go(socket: &Socket) {
-    let polled = &socket.local.polled;
+    let holds = &socket.local.holds;
     // In a child that was forked meanwhile the count is zero.
     let less = |count: u32| count.checked_sub(1);
-    let _ = polled.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    let _ = holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
 }

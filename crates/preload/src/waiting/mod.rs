@@ -3,7 +3,7 @@
 
 pub mod epoll;
 pub mod exclusive_sleep;
-mod holds;
+pub mod holds;
 pub mod housekeeping;
 pub mod poll;
 pub mod replacement;

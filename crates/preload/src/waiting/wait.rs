@@ -210,6 +210,7 @@ fn sleep(
     }
     let entry = lane.socket.entry;
     let unit = if wanted == bits::DATA { 1 } else { WRITER };
+    holds::hold(&lane.socket);
     lane.begin_sleep(unit, wanted);
     // Before the last look: a hold that expires after it bounds the sleep, and an expired one is seen by it.
     let held = lane.hold_remaining().filter(|_| wanted == bits::DATA);
@@ -221,6 +222,7 @@ fn sleep(
     };
     if ready(lane) {
         lane.end_sleep(unit, wanted);
+        holds::let_go(&lane.socket);
         return Ok(());
     }
     let start = clock::now();
@@ -232,7 +234,7 @@ fn sleep(
     let limit = timeout.load(Ordering::Relaxed);
     let undo = || {
         lane.end_sleep(unit, wanted);
-        housekeeping::release(&lane.socket);
+        holds::release(&lane.socket);
     };
     // Nobody else needs the tokens.
     let takes = process::is_single_threaded() && lane.socket.is_unshared();
@@ -254,17 +256,16 @@ fn sleep(
         }
     });
     learn(start);
+    // Before the count is changed that a replacement waits for.
     let replaced = replacement::is_under_way();
-    if replaced {
-        // Before the count is changed that the replacement waits for.
-        holds::hold(&lane.socket);
-    }
     follow_orphan(lane);
     let others = lane.end_sleep(unit, wanted);
     if replaced {
         replacement::wait();
         follow_orphan(lane);
-        holds::let_go(&lane.socket);
+    }
+    holds::let_go(&lane.socket);
+    if replaced {
         return Ok(());
     }
     match result {

@@ -16,6 +16,7 @@ mod room;
 mod case;
 mod corner_01_dup2;
 mod corner_02_close;
+mod corner_02_shared;
 mod corner_03_fork;
 mod corner_04_leavers;
 mod corner_04_one_queue;

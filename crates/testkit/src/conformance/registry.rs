@@ -5,6 +5,7 @@ use crate::case::Case;
 const FILES: &[&[Case]] = &[
     crate::corner_01_dup2::CASES,
     crate::corner_02_close::CASES,
+    crate::corner_02_shared::CASES,
     crate::corner_03_fork::CASES,
     crate::corner_04_prefork::CASES,
     crate::corner_04_leavers::CASES,

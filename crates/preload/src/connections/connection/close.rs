@@ -27,7 +27,7 @@ pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
         return Err(libc::EBADF);
     }
     epoll::forget(fd, socket);
-    let kept = socket.is_last() || socket.word.kind() == Kind::Virtual && socket.is_unshared();
+    let kept = socket.is_last_here() || socket.word.kind() == Kind::Virtual;
     if kept && keep_for_sleepers(fd, socket) {
         return close_kernel(fd);
     }
@@ -142,8 +142,9 @@ fn leave_virtual(fd: i32, socket: &Socket) {
 /// kernel's file: the socket continues under a descriptor of the library's until the call ends.
 fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
     let entry = socket.entry;
-    let used = entry.receive.sleepers.load(Ordering::Acquire) > 0
-        || is_polled_by_another(socket)
+    // Of a socket that relatives have, too, the first count is theirs, too.
+    let used = socket.is_unshared() && entry.receive.sleepers.load(Ordering::Acquire) > 0
+        || is_held_by_another(socket)
         || lock::is_mine(&entry.transmit.lock)
         || lock::is_mine(&entry.receive.lock);
     if !used || socket.local.orphan.load(Ordering::Acquire) != 0 {
@@ -158,13 +159,13 @@ fn keep_for_sleepers(fd: i32, socket: &Socket) -> bool {
     true
 }
 
-/// Whether another thread sleeps on it in `poll`. The calling thread does not count: a handler that closes it has ended
-/// its call, and may never return to it.
-fn is_polled_by_another(socket: &Socket) -> bool {
-    let poller = &socket.local.poller;
-    match socket.local.polled.load(Ordering::Acquire) {
+/// Whether another thread of this process sleeps on it. The calling thread does not count: a handler that closes it has
+/// ended its call, and may never return to it.
+fn is_held_by_another(socket: &Socket) -> bool {
+    let holder = &socket.local.holder;
+    match socket.local.holds.load(Ordering::Acquire) {
         0 => false,
-        1 => poller.load(Ordering::Relaxed) != thread::number(),
+        1 => holder.load(Ordering::Relaxed) != thread::number(),
         _ => true,
     }
 }

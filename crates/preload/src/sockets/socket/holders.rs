@@ -47,6 +47,11 @@ impl Socket {
         self.local.descriptors.load(Ordering::Acquire) == 1 && self.is_unshared()
     }
 
+    /// Whether this process has one descriptor of it.
+    pub fn is_last_here(&self) -> bool {
+        self.local.descriptors.load(Ordering::Acquire) == 1
+    }
+
     /// Whether no other process holds it.
     pub fn is_unshared(&self) -> bool {
         self.entry.references.load(Ordering::Acquire) == 1

@@ -123,10 +123,10 @@ pub struct Local {
     pub spare: AtomicI32,
     /// A descriptor that keeps the socket open for a call that still sleeps in it, plus one; 0 for none.
     pub orphan: AtomicI32,
-    /// Threads of this process that sleep on it in `poll` or `select`, and so keep it open.
-    pub polled: AtomicU32,
-    /// The last thread of these.
-    pub poller: AtomicU32,
+    /// Calls of this process that sleep on it, and so keep it open.
+    pub holds: AtomicU32,
+    /// The thread of the last of these.
+    pub holder: AtomicU32,
     /// Its memberships in epoll sets.
     pub memberships: AtomicPtr<Lock<Vec<Membership>>>,
     /// How often a writer found no room.
@@ -281,7 +281,7 @@ fn reset_local(local: &Local) {
     local.spare.store(0, Ordering::Relaxed);
     local.orphan.store(0, Ordering::Relaxed);
     local.other_end.store(0, Ordering::Relaxed);
-    local.polled.store(0, Ordering::Relaxed);
+    local.holds.store(0, Ordering::Relaxed);
     local.owner.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
     local.former_port.forget();
@@ -299,7 +299,7 @@ pub fn reset_in_child() {
         let Some(local) = local(index) else { return };
         // SAFETY: null, or a list that is a leaked box.
         let memberships = unsafe { local.memberships.load(Ordering::Relaxed).as_ref() };
-        local.polled.store(0, Ordering::Relaxed);
+        local.holds.store(0, Ordering::Relaxed);
         memberships.inspect(|list| list.reset());
     }
 }
