@@ -141,6 +141,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
+    rule("8.9", Once, &["ioctl"], ["FIONREAD", "100000|400000", "0 int", "0 int"]),
+    rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD", "0", "-1 ENOTCONN"]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
     rule("8.9", Rest, RECEIVING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n|0|-1 EAGAIN", "-1 EPIPE"]),
@@ -203,6 +205,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.27", Rest, &["connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
     // The connect that failed is another process's.
     rule("8.27", Rest, &["connect", "listen"], ["", "connect&fork", "0|-1 EINPROGRESS", "-1 EINVAL|-1 ECONNABORTED"]),
+    rule("8.27", Rest, &["bind", "connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
     rule("8.27", Once, &["getsockname"], ["", "unspec&exec", "0", "0"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // An option of a listener that only the kernel can heed.
@@ -269,7 +272,7 @@ const UNSTEADY: &[Rule] = &[
     rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted"]),
     rule("which of several threads accepts is no promise", Rest, &["accept", "accept4"], ["", "thread", "waited n|waited interrupted -1 EINTR", "waited n|waited interrupted -1 EINTR"]),
     rule("what a number names that is closed meanwhile is no promise", Once, LOOKS, ["", "thread&close", "waited interrupted n", "waited interrupted -1 EINTR"]),
-    rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n", "n"]),
+    rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n|waited n", "n|waited n"]),
 ];
 
 /// The rule that matches a difference.
