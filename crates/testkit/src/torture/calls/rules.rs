@@ -170,6 +170,7 @@ pub const KEPT: &[Rule] = &[
     // Any packet of the peer releases bytes that are not corked.
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "waited|0", "n"]),
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
+    rule("8.10", Rest, &["recvmmsg"], ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
     rule("8.10", Once, RECEIVING, ["good, 0,|{5,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
     rule("8.10", Rest, &["shutdown"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 ENOTCONN", "0"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 ECONNRESET", "n|-1 EPIPE"]),
