@@ -173,7 +173,7 @@ unsafe fn receive_message(
         let mut used = 0;
         if ancillary::is_asked_for(&lane.socket) {
             let ancillary =
-                ancillary::write_control(lane, &given, count, flags & libc::MSG_PEEK != 0)?;
+                ancillary::write_control(lane, &given, count, flags & libc::MSG_PEEK != 0);
             (used, flags_out) = (ancillary.used, flags_out | ancillary.flags);
         }
         user::write(&raw mut (*message).msg_controllen, used)?;

@@ -83,10 +83,7 @@ fn wants_unread_count(socket: &Socket) -> bool {
 
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
-/// Writes the control data of a receive of `count` bytes, or of a peek at them.
-///
-/// # Errors
-/// `EFAULT`.
+/// Writes the control data of a receive of `count` bytes, or of a peek at them. What can not be written is left out.
 ///
 /// # Safety
 /// `message` is the program's message.
@@ -96,7 +93,7 @@ pub unsafe fn write_control(
     message: &msghdr,
     count: usize,
     peeked: bool,
-) -> Result<Ancillary, c_int> {
+) -> Ancillary {
     let mut ancillary = Ancillary::default();
     let receive = &lane.socket.entry.receive;
     let end = receive.own.load(Ordering::Relaxed) + if peeked { count as u64 } else { 0 };
@@ -118,30 +115,24 @@ pub unsafe fn write_control(
         };
         let time = [now.tv_sec, fraction];
         // SAFETY: the caller's promise.
-        unsafe { ancillary.put(message, libc::SOL_SOCKET, name, &time)? };
+        unsafe { ancillary.put(message, libc::SOL_SOCKET, name, &time) };
     }
     if wants_unread_count(&lane.socket) {
         // The end of the stream counts as one byte.
         let end = u64::from(lane.peer_flags() & side_flags::FIN != 0);
         let more = i32::try_from(lane.readable() + end).unwrap_or(i32::MAX);
         // SAFETY: the caller's promise.
-        unsafe { ancillary.put(message, libc::IPPROTO_TCP, libc::TCP_CM_INQ, &[more])? };
+        unsafe { ancillary.put(message, libc::IPPROTO_TCP, libc::TCP_CM_INQ, &[more]) };
     }
-    Ok(ancillary)
+    ancillary
 }
 
 impl Ancillary {
-    unsafe fn put<T: Copy>(
-        &mut self,
-        message: &msghdr,
-        level: c_int,
-        kind: c_int,
-        data: &[T],
-    ) -> Result<(), c_int> {
+    unsafe fn put<T: Copy>(&mut self, message: &msghdr, level: c_int, kind: c_int, data: &[T]) {
         let left = message.msg_controllen.saturating_sub(self.used);
         if message.msg_control.is_null() || left < HEADER {
             self.flags |= libc::MSG_CTRUNC;
-            return Ok(());
+            return;
         }
         let whole = HEADER + size_of_val(data);
         let length = whole.min(left);
@@ -155,15 +146,17 @@ impl Ancillary {
         };
         let at = message.msg_control.cast::<u8>().wrapping_add(self.used);
         // SAFETY: the program's room for control data, of which `length` bytes are left.
-        unsafe {
-            user::write(at.cast(), header)?;
-            user::copy_bytes(
-                at.wrapping_add(HEADER),
-                data.as_ptr().cast(),
-                length - HEADER,
-            )?;
+        let written = unsafe {
+            user::write(at.cast(), header).and_then(|()| {
+                user::copy_bytes(
+                    at.wrapping_add(HEADER),
+                    data.as_ptr().cast(),
+                    length - HEADER,
+                )
+            })
+        };
+        if written.is_ok() {
+            self.used += length.next_multiple_of(size_of::<usize>()).min(left);
         }
-        self.used += length.next_multiple_of(size_of::<usize>()).min(left);
-        Ok(())
     }
 }

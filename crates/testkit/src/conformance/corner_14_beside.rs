@@ -12,6 +12,7 @@ cases! {
         corner_14_beside_times,
         corner_14_beside_what_more_waits,
         corner_14_beside_without_room,
+        corner_14_beside_at_a_bad_address,
         corner_14_beside_flags,
         corner_14_beside_counts,
         corner_14_beside_way_and_name,
@@ -152,6 +153,29 @@ fn corner_14_beside_without_room(family: Family) {
     );
     assert_eq!(control_messages[0].2.len(), 8);
     expect_bytes(client, b"f");
+}
+
+/// What can not be written is left out: the bytes have been taken.
+fn corner_14_beside_at_a_bad_address(family: Family) {
+    let (client, server) = pair(family);
+    set_int(client, libc::IPPROTO_TCP, libc::TCP_INQ, 1);
+    send_and_wait(server, client, b"abcdef");
+    for (room, flags) in [(100, 0), (17, NO_ROOM)] {
+        let mut byte = 0_u8;
+        let mut vector = [sys::entry_mut(std::slice::from_mut(&mut byte))];
+        let mut message = sys::empty_message();
+        (message.msg_iov, message.msg_iovlen) = (vector.as_mut_ptr(), 1);
+        message.msg_control = std::ptr::without_provenance_mut(8);
+        message.msg_controllen = room;
+        // SAFETY: nothing can be written at the address of the control data.
+        let size = unsafe { libc::recvmsg(client, &raw mut message, 0) };
+        assert_eq!(
+            (size, message.msg_flags, message.msg_controllen),
+            (1, flags, 0),
+            "{room}"
+        );
+    }
+    expect_bytes(client, b"cdef");
 }
 
 fn corner_14_beside_flags(family: Family) {
