@@ -203,7 +203,6 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     // TCP begins at another sequence number, which counts as sent.
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
-    rule("8.27", Rest, &["connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
     // The connect that failed is another process's.
     rule("8.27", Rest, &["connect", "listen"], ["", "connect&fork", "0|-1 EINPROGRESS", "-1 EINVAL|-1 ECONNABORTED"]),
     rule("8.27", Rest, &["bind", "connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
@@ -264,8 +263,6 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["MSG_WAITALL", "recvmmsg", "n", "waited interrupted n"]),
     // Of a file that it sends, TCP keeps the pages and not their content.
     rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile&file(&write(|sendfile&file(&pwritev2(|sendfile&file(&writev(", "n", "n"]),
-    // select(2): where another thread closes a descriptor meanwhile, the result is unspecified.
-    rule("a descriptor is closed under a select", Rest, &["select", "pselect"], ["", "thread&close|thread&dup2|thread&dup3", "waited", "waited"]),
     // The kernel reads a set of 1024 bits beyond its end, as far as the table of descriptors has grown.
     rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "n|-1 EBADF|waited", "n|-1 EBADF|waited"]),
     // The first part of a large send may wake a waiting reader: TCP promises no more.
