@@ -14,7 +14,7 @@ use netchannel_abi::link::waiter as bits;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::{cancel, clock, sys};
 use crate::sockets::listener;
-use crate::sockets::listener::{sleeping, wake_ups};
+use crate::sockets::listener::{Listener, sleeping, wake_ups};
 use crate::sockets::socket::Socket;
 use crate::waiting::epoll::SleepingSets;
 use crate::waiting::holds::{hold, release};
@@ -189,7 +189,7 @@ impl Call<'_> {
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
             }
-            if wait::spin(|| self.has_events()) {
+            if !self.asks_kernel() && wait::spin(|| self.has_events()) {
                 continue;
             }
             let left = clock::remaining(timeout, start);
@@ -212,6 +212,14 @@ impl Call<'_> {
     fn has_events(&self) -> bool {
         let mut all = self.set.iter().zip(self.watches.iter());
         all.any(|(entry, watch)| self.reported_events(watch, entry.events) != 0)
+    }
+
+    /// Whether [`Self::has_events`] makes system calls: a queue of clients or relatives is the kernel's.
+    fn asks_kernel(&self) -> bool {
+        self.watches.iter().any(|watch| match watch {
+            Watch::Listener(socket, _) => socket.listener().is_some_and(Listener::has_queues),
+            _ => false,
+        })
     }
 
     /// Nanoseconds until the next hold of bytes expires, for which no token comes.
