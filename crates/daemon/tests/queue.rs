@@ -198,6 +198,12 @@ fn the_end_of_an_acceptor_wakes_another_one() {
     }
     served.await_status(|status| status.programs.len() == 1);
     assert_eq!(looks(), 4);
+    // One that has never waited was woken for nothing.
+    let mut child = adopt(&mut server);
+    assert_eq!(child.status_of(Operation::Unlisten, &[listener, 0, 1]), 0);
+    drop(child);
+    served.await_status(|status| status.programs.len() == 1);
+    assert_eq!(looks(), 0);
     // Who has no part in the queue is woken by none of its connections.
     let mut other = Client::attached(&served);
     other.announce(&server.listening[0]);

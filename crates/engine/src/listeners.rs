@@ -150,6 +150,12 @@ impl CoreEngine {
             return Ok(Answer::default());
         }
         let listener = self.held_listener(number, words[0])?;
+        if words[2] != 0
+            && let Some(known) = self.listeners.get_mut(&listener.number())
+        {
+            // It has never waited, so that no other acceptor need look for what it was woken for.
+            known.queue.leave(number);
+        }
         self.remove_holder(listener.number(), number);
         if words[1] != 0 {
             // Other holders may have closed it without a message.

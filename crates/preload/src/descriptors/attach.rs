@@ -548,6 +548,11 @@ fn forget_control() {
     daemon_is_gone();
 }
 
+/// Whether this process is a forked child that has asked the daemon for nothing, and so is of its parent's user.
+pub fn is_silent_child() -> bool {
+    ADOPTED.load(Ordering::Acquire) && !ATTACHED.load(Ordering::Acquire)
+}
+
 /// The control socket of this process, or -1.
 pub fn control() -> i32 {
     CONTROL.load(Ordering::Acquire)

@@ -21,7 +21,7 @@ pub static NOTIFY_SETS: OnceLock<fn(&Socket, Option<u32>)> = OnceLock::new();
 pub const WRITER: u32 = 1 << 16;
 
 /// The least time between two questions to the kernel about one peer.
-const CHECK_EVERY: u64 = 200 * clock::MICROSECOND;
+const CHECK_EVERY: u64 = 1000 * clock::MICROSECOND;
 /// The least time between two such questions of the process, about any peer.
 const CHECK_ANY_EVERY: u64 = 50 * clock::MICROSECOND;
 /// After this time the kernel is asked about a peer, however many others were asked about.

@@ -67,7 +67,9 @@ impl Listener {
         if last {
             self.unlisten();
         } else {
-            attach::notify_daemon(Operation::Unlisten, self.request_words());
+            let mut words = self.request_words();
+            words[2] = u64::from(self.is_only_inherited());
+            attach::notify_daemon(Operation::Unlisten, words);
         }
         self.offers().inspect(|channel| channel.end());
         self.close_shared_queues();

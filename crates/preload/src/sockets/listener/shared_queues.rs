@@ -396,6 +396,17 @@ impl Listener {
         names::is_shared(address, number) && (name == 0 || names::queue_of(address, number) != name)
     }
 
+    /// Whether this process was forked with the listener and has neither waited for its connections nor accepted any: no
+    /// connection was its to accept. The queue is its parent's, who shared it with the same user's programs: it needs no
+    /// question of whether others continue with it. So a child for each connection closes the listener at little cost.
+    pub(super) fn is_only_inherited(&self) -> bool {
+        let is_unwatched = || self.watchers.lock().is_some_and(|all| all.is_empty());
+        attach::is_silent_child()
+            && !self.accepts.load(Ordering::Relaxed)
+            && self.wake_ups.fd() < 0
+            && is_unwatched()
+    }
+
     /// Leaves the queues to the remaining relatives when this process leaves them. Where no relative shares the
     /// clients' queue, or they may never accept, such as the old master of an upgrade, the connections are taken to
     /// this process's list, to be handed on.
@@ -406,7 +417,7 @@ impl Listener {
             .is_some_and(Queue::is_open);
         let stays = !self.has_unrelated_holders()
             && if has_queue {
-                self.is_continued_by_others()
+                self.is_only_inherited() || self.is_continued_by_others()
             } else {
                 !self.is_only_acceptor()
             };

@@ -189,7 +189,7 @@ impl Call<'_> {
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
             }
-            if !self.asks_kernel() && wait::spin(|| self.has_events()) {
+            if self.may_spin() && wait::spin(|| self.has_announced_events()) {
                 continue;
             }
             let left = clock::remaining(timeout, start);
@@ -214,11 +214,24 @@ impl Call<'_> {
         all.any(|(entry, watch)| self.reported_events(watch, entry.events) != 0)
     }
 
-    /// Whether [`Self::has_events`] makes system calls: a queue of clients or relatives is the kernel's.
-    fn asks_kernel(&self) -> bool {
+    /// Whether anything is watched that a look at memory can find ready. The queues of a listener are the kernel's.
+    fn may_spin(&self) -> bool {
         self.watches.iter().any(|watch| match watch {
-            Watch::Listener(socket, _) => socket.listener().is_some_and(Listener::has_queues),
-            _ => false,
+            Watch::Listener(socket, _) => !socket.listener().is_some_and(Listener::has_queues),
+            Watch::Lane(_) | Watch::Set(_) => true,
+            Watch::Kernel => false,
+        })
+    }
+
+    /// As [`Self::has_events`], without a question to the kernel about the queues of listeners.
+    fn has_announced_events(&self) -> bool {
+        let mut all = self.set.iter().zip(self.watches.iter());
+        all.any(|(entry, watch)| match watch {
+            Watch::Listener(socket, _) => {
+                let asked = entry.events & (POLLIN | libc::POLLRDNORM) != 0;
+                asked && socket.listener().is_some_and(Listener::has_announced)
+            }
+            _ => self.reported_events(watch, entry.events) != 0,
         })
     }
 
