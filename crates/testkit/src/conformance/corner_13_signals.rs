@@ -16,6 +16,7 @@ cases! {
         corner_13_send_restarts,
         corner_13_send_partial_when_interrupted,
         corner_13_accept_eintr_and_restart,
+        corner_13_accept_eintr_beside_relatives,
         corner_13_poll_select_epoll_never_restart,
         corner_13_cancel_in_recv,
         corner_13_cancel_in_accept,
@@ -101,6 +102,34 @@ fn corner_13_accept_eintr_and_restart(family: Family) {
     assert!(!thread.is_finished());
     let client = connect_to(address);
     expect_alive(client, join_thread(thread).unwrap());
+}
+
+/// Accept of one of several threads where a relative accepts, too: handlers end it, cancellation ends it, and a
+/// connection is told to somebody.
+fn corner_13_accept_eintr_beside_relatives(family: Family) {
+    interrupting();
+    let (listening, address) = listener(family);
+    let end = Baton::new();
+    let relative = fork_child(|| end.take());
+    for _ in 0..3 {
+        let (thread, task) = start_thread(move || sys::accept(listening));
+        assert_eq!(interrupt(thread, task), Err(Errno(libc::EINTR)));
+        cancel_in(cancelled::accept, listening);
+        let threads = [0, 1].map(|_| start_thread(move || sys::accept(listening)));
+        threads.iter().for_each(|(_, task)| await_asleep(*task));
+        let clients = [0, 1].map(|_| connect_to(address));
+        let servers = threads.map(|(thread, _)| join_thread(thread).unwrap());
+        for server in servers {
+            send_all(server, b"x");
+            sys::close(server).unwrap();
+        }
+        for client in clients {
+            expect_bytes(client, b"x");
+            sys::close(client).unwrap();
+        }
+    }
+    end.pass();
+    relative.join();
 }
 
 fn corner_13_poll_select_epoll_never_restart(family: Family) {
