@@ -144,11 +144,7 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 105] = [
     ("corner_12_backlog_full_waits", Some(Side::Server), BACKLOG),
     ("corner_12_backlog_full_", Some(Side::Client), ONE_HOST),
     ("corner_12_connecting_", Some(Side::Client), ONE_HOST),
-    (
-        "corner_13_accept_eintr_and_restart",
-        Some(Side::Server),
-        SIGNALS,
-    ),
+    ("corner_13_accept_eintr_", Some(Side::Server), SIGNALS),
     ("corner_12_dissolve_beyond_a_lower_limit", None, NUMBERS),
     ("corner_13_cancel_in_accept", Some(Side::Server), SIGNALS),
     ("corner_13_cancel_in_recv", Some(Side::Client), SIGNALS),
