@@ -89,6 +89,9 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if concerned {
         lane.wake_sleepers();
     }
+    if socket.has(status::SHUT_READ) {
+        lane.notify_relatives();
+    }
     epoll::changed(&socket, None);
     Ok(())
 }

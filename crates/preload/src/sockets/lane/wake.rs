@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use netchannel_abi::link::{Cell, side_flags, waiter as bits};
 use netchannel_abi::program::SocketEntry;
@@ -96,17 +96,38 @@ impl Lane {
     /// has the socket is notified: so the socket is marked for the loop here.
     #[inline]
     pub fn note_reported(&self) {
-        let seen = self.own().waiter.load(Ordering::Relaxed);
-        if let Some(index) = waiter::cell_of(seen)
-            && let Some(cell) = self.link.cell(self.link.role, index)
-            && cell::mark(
-                &cell.asleep,
-                &cell.summary,
-                &cell.ready,
-                self.index as usize,
-            )
-        {
+        if self.mark_own_cell() {
             self.notify_sets(None);
+        }
+    }
+
+    /// Marks the socket for the event loop of this side, whichever process has that. True where the loop sleeps: the
+    /// caller wakes it.
+    #[inline]
+    fn mark_own_cell(&self) -> bool {
+        let seen = self.own().waiter.load(Ordering::Relaxed);
+        let cell = waiter::cell_of(seen).and_then(|index| self.link.cell(self.link.role, index));
+        cell.is_some_and(|cell| {
+            let Cell {
+                asleep,
+                summary,
+                ready,
+                ..
+            } = cell;
+            cell::mark(asleep, summary, ready, self.index as usize)
+        })
+    }
+
+    /// Called when this process has changed what the sets of its relatives tell of the socket.
+    #[cold]
+    pub fn notify_relatives(&self) {
+        if self.socket.is_unshared() {
+            return;
+        }
+        // The change before the look at the mark: pairs with the fence in `cell::take`.
+        fence(Ordering::SeqCst);
+        if self.mark_own_cell() {
+            self.wake_sleepers();
         }
     }
 
