@@ -9,16 +9,14 @@ use crate::waiting::signals::{self, BlockedSignals};
 use crate::waiting::{housekeeping, wait};
 
 /// Whether a blocking accept may sleep so: several processes accept from one queue, and nothing but the listener's own
-/// descriptors brings connections. Where some handlers restart the call and others end it, a signal has to be led to the
-/// one thread there is.
+/// descriptors brings connections. A signal that ends the call is led to the one thread there is.
 pub fn is_possible(listener: &Listener) -> bool {
     let is_simple = || {
         !confinement::is_filtered()
             && !listener::has_server_links()
             && !housekeeping::any_deferred()
     };
-    let signals =
-        || !signals::any_interrupts() || !signals::any_restarts() || process::is_single_threaded();
+    let signals = || !signals::any_interrupts() || process::is_single_threaded();
     listener.has_clients_queue() && is_simple() && signals()
 }
 
@@ -32,10 +30,7 @@ pub fn sleep(
     listener: &Listener,
     held: Option<&BlockedSignals>,
 ) -> Option<Result<bool, i32>> {
-    // With other threads a signal may be meant for any of them: the kernel decides, and the sleep lets it in.
-    let led = process::is_single_threaded();
-    let ending = held.filter(|_| led).map_or(0, BlockedSignals::ending);
-    let mask = BlockedSignals::mask(held.filter(|_| !led));
+    let ending = held.map_or(0, BlockedSignals::ending);
     listener.wake_ups.begin_sleep();
     let set = listener.wait_set(fd, ending, || signals::descriptor_of(ending));
     let Some(set) = set else {
@@ -57,14 +52,14 @@ pub fn sleep(
             end();
         };
         let began = clock::now();
-        let slept = cancel::guarded(undo, || set.sleep(mask));
+        let slept = cancel::guarded(undo, || set.sleep());
         wait::learn(began);
         slept
     };
     end();
     Some(match slept {
         // A handler that restarts the call has run, or the process was stopped.
-        Err(libc::EINTR) if mask.is_null() => Ok(false),
+        Err(libc::EINTR) => Ok(false),
         // The listener was closed: the caller looks at what the number names.
         Err(libc::EBADF) => Ok(true),
         Err(error) => Err(error),

@@ -10,7 +10,7 @@
 //! The kernel wakes the first of those that sleep. Who was woken goes to the end before it sleeps again, so that all
 //! have their turns, as over TCP.
 
-use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLEXCLUSIVE, EPOLLIN, c_int, sigset_t};
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLEXCLUSIVE, EPOLLIN, c_int};
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -106,18 +106,17 @@ impl WaitSet {
         }
     }
 
-    /// Sleeps until something comes, with a mask of signals, or the thread's own where it is null. Returns a bit for each
-    /// [`place`] that has brought it.
+    /// Sleeps until something comes. Returns a bit for each [`place`] that has brought it.
     ///
     /// # Errors
     /// `EINTR` after a handler has run or the process was stopped; `EBADF` where the listener was closed meanwhile.
-    pub fn sleep(&self, mask: *const sigset_t) -> Result<u32, c_int> {
+    pub fn sleep(&self) -> Result<u32, c_int> {
         let slept = self.set.with(|set| {
             self.yield_turn(set);
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
             let most = c_int::try_from(MOST).unwrap_or(1);
-            // SAFETY: the events are a local with room for that many; the mask is null or a valid set.
-            let got = unsafe { real::epoll_pwait(set, events.as_mut_ptr(), most, -1, mask) };
+            // SAFETY: the events are a local with room for that many.
+            let got = unsafe { real::epoll_wait(set, events.as_mut_ptr(), most, -1) };
             let got = usize::try_from(got).map_err(|_| real::errno())?;
             let came = events.iter().take(got);
             let places = came.fold(0, |all, event| all | 1 << event.u64);

@@ -189,7 +189,7 @@ impl Call<'_> {
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
             }
-            if self.may_spin() && wait::spin(|| self.has_announced_events()) {
+            if self.may_spin() && wait::spin(|| self.has_cheap_events()) {
                 continue;
             }
             let left = clock::remaining(timeout, start);
@@ -214,17 +214,22 @@ impl Call<'_> {
         all.any(|(entry, watch)| self.reported_events(watch, entry.events) != 0)
     }
 
-    /// Whether anything is watched that a look at memory can find ready. The queues of a listener are the kernel's.
+    /// Whether a spin may pay: anything is watched that a look at memory can find ready, or an accept waits, for which a
+    /// question to the kernel is cheaper than the sleep. The queues of a listener are the kernel's.
     fn may_spin(&self) -> bool {
-        self.watches.iter().any(|watch| match watch {
-            Watch::Listener(socket, _) => !socket.listener().is_some_and(Listener::has_queues),
-            Watch::Lane(_) | Watch::Set(_) => true,
-            Watch::Kernel => false,
-        })
+        !self.options.loops
+            || self.watches.iter().any(|watch| match watch {
+                Watch::Listener(socket, _) => !socket.listener().is_some_and(Listener::has_queues),
+                Watch::Lane(_) | Watch::Set(_) => true,
+                Watch::Kernel => false,
+            })
     }
 
-    /// As [`Self::has_events`], without a question to the kernel about the queues of listeners.
-    fn has_announced_events(&self) -> bool {
+    /// As [`Self::has_events`], in the program's own poll without a question to the kernel about the queues of listeners.
+    fn has_cheap_events(&self) -> bool {
+        if !self.options.loops {
+            return self.has_events();
+        }
         let mut all = self.set.iter().zip(self.watches.iter());
         all.any(|(entry, watch)| match watch {
             Watch::Listener(socket, _) => {
