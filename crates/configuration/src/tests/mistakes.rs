@@ -338,8 +338,8 @@ fn bounds_of_channels() {
     );
     one(
         &place,
-        &format!("{BETA}channels = {{ throughput = {{ least = 9 }} }}\n"),
-        "netchannel.toml:5:12: peers.beta.channels.throughput: least = 9 contradicts most = 8 of scheduler.scale \
+        &format!("{BETA}channels = {{ throughput = {{ least = 8 }} }}\n"),
+        "netchannel.toml:5:12: peers.beta.channels.throughput: least = 8 contradicts most = 4 of scheduler.scale \
          (hysteresis): set both here",
     );
     one(

@@ -275,7 +275,7 @@ static HYSTERESIS: Description = Description {
     summary: "more channels when workers stay busy, fewer when they stay idle",
     parameters: &[
         count("least", "least throughput channels", MOST_CHANNELS, 1),
-        count("most", "most throughput channels", MOST_CHANNELS, 8),
+        count("most", "most throughput channels", MOST_CHANNELS, 4),
         count("latency-least", "least latency channels", MOST_CHANNELS, 1),
         count("latency-most", "most latency channels", MOST_CHANNELS, 1),
         percent(
@@ -305,7 +305,7 @@ static HYSTERESIS: Description = Description {
             "how long nothing changes after a change",
             0,
             600 * SECOND,
-            200 * MILLISECOND,
+            SECOND,
         ),
     ],
     check: hysteresis_goes_together,

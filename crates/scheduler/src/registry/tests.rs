@@ -173,7 +173,7 @@ fn errors_list_what_there_is() {
         "sticky: spill must not be above threshold"
     );
     assert_eq!(
-        error("hysteresis least=9"),
+        error("hysteresis least=5"),
         "hysteresis: least must not be above most"
     );
     assert_eq!(

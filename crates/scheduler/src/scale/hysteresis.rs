@@ -29,12 +29,12 @@ pub struct HysteresisParameters {
 impl Default for HysteresisParameters {
     fn default() -> Self {
         Self {
-            counts: [(1, 1), (1, 8)],
+            counts: [(1, 1), (1, 4)],
             busy: 850,
             idle: 300,
             busy_for: 200 * MILLISECOND,
             idle_for: 5 * SECOND,
-            pause: 200 * MILLISECOND,
+            pause: SECOND,
         }
     }
 }
