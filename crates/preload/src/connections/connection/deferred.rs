@@ -335,8 +335,8 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
         return Err(libc::EINVAL);
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
-        announce(fd);
-        return Ok(false);
+        // TCP queues none.
+        return Err(libc::EAGAIN);
     }
     let limit = match socket.entry.receive_timeout.load(Ordering::Relaxed) {
         0 => -1,

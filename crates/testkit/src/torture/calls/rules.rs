@@ -121,7 +121,8 @@ pub const KEPT: &[Rule] = &[
     rule("2.5", Once, RECEIVING, ["MSG_OOB", "MSG_OOB&readonly|MSG_OOB&bad|MSG_OOB&null|MSG_OOB&edge", "1", "-1 EINVAL"]),
     // The bytes before a bad address have been sent to who waits for them.
     rule("2.5", Rest, RECEIVING, ["", "send(*readonly|send(*edge|sendto(*readonly|sendto(*edge|write(*readonly|write(*edge", "waited", "waited n"]),
-    rule("2.5", Rest, SETS, ["", "send(*edge|sendto(*edge|write(*edge", "waited", "waited n"]),
+    rule("2.5", Rest, SETS, ["", "send(*readonly|send(*edge|sendto(*edge|write(*edge", "waited", "waited n"]),
+    rule("2.5", Rest, LOOKS, ["", "send(*readonly|send(*edge|sendto(*edge|write(*edge", "waited", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
     // A silent client whose process forks, executes or has it signalled is announced at once.
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
@@ -195,9 +196,12 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0|-1 ECONNRESET", "-1 EAGAIN"]),
-    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET"]),
+    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit|end(", "n", "n"]),
+    rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit|end(", "0", "0"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
+    rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
     rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE", "-1 EAGAIN|n"]),
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
@@ -269,7 +273,7 @@ const UNSTEADY: &[Rule] = &[
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
     rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted"]),
     rule("which of several threads accepts is no promise", Rest, &["accept", "accept4"], ["", "thread", "waited n|waited interrupted -1 EINTR", "waited n|waited interrupted -1 EINTR"]),
-    rule("what a number names that is closed meanwhile is no promise", Once, LOOKS, ["", "thread&close", "waited interrupted n", "waited interrupted -1 EINTR"]),
+    rule("what a number names that is closed meanwhile is no promise", Once, LOOKS, ["", "thread&close", "waited interrupted n", "waited interrupted"]),
     rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n|waited n", "n|waited n"]),
 ];
 
