@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor, ET, Errno, HUP, IN, ONESHOT, OUT};
+use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, ONESHOT, OUT};
 
 use crate::case::cases;
 
@@ -23,7 +22,6 @@ cases! {
         corner_07_set_shared_over_fork,
         corner_07_child_waits_on_inherited_set,
         corner_07_child_removes_from_inherited_set,
-        corner_07_child_shuts_a_member_down,
         corner_07_exclusive_in_two_sets,
         corner_07_dup_and_original_in_one_set,
         corner_07_out_and_in_again,
@@ -296,41 +294,6 @@ fn corner_07_child_waits_on_inherited_set(family: Family) {
     assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
     send_all(server, b"x");
     assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
-}
-
-/// The parent's set tells of it, whether the parent waits already or looks afterwards.
-fn corner_07_child_shuts_a_member_down(family: Family) {
-    for how in [libc::SHUT_RD, libc::SHUT_RDWR] {
-        for (asked, waits) in [(IN, false), (IN, true), (0, false), (0, true)] {
-            let (client, server) = pair(family);
-            let set = set_of(&[(client, asked)]);
-            let told = |timeout| sys::epoll_wait(set, 4, timeout).unwrap();
-            assert!(told(0).is_empty());
-            let go = Baton::new();
-            let child = fork_child(|| {
-                go.take();
-                std::thread::sleep(Duration::from_millis(if waits { 50 } else { 0 }));
-                sys::shutdown(client, how).unwrap();
-            });
-            go.pass();
-            let shut = |told: Vec<sys::Event>| told.first().map_or(0, |event| event.events);
-            let both = how == libc::SHUT_RDWR;
-            let expected = asked | if both { HUP } else { 0 };
-            if expected == 0 {
-                child.join();
-                assert!(told(0).is_empty());
-            } else if waits {
-                assert_eq!(shut(told(10_000)), expected);
-                child.join();
-            } else {
-                child.join();
-                assert_eq!(shut(told(0)), expected);
-            }
-            for socket in [set, client, server] {
-                sys::close(socket).unwrap();
-            }
-        }
-    }
 }
 
 fn corner_07_child_removes_from_inherited_set(family: Family) {

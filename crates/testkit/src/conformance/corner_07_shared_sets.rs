@@ -1,7 +1,9 @@
 //! Corner 7, sets that processes share over a fork: members that only some of the processes still have, and edges.
 
+use std::time::Duration;
+
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN};
+use netchannel_testkit::sys::{self, Descriptor, ET, Errno, HUP, IN};
 
 use crate::case::cases;
 use crate::corner_13_timeouts::set_timeout;
@@ -10,6 +12,7 @@ cases! {
     families: [
         corner_07_shared_member_closed_by_who_added_it,
         corner_07_shared_member_changed_by_who_has_it_still,
+        corner_07_shared_member_shut_down_by_a_child,
         corner_07_shared_members_come_and_go,
         corner_07_shared_members_of_one_client_after_another,
         corner_07_shared_listener_closed_by_who_added_it,
@@ -29,6 +32,41 @@ fn set_of(member: Descriptor, events: u32) -> Descriptor {
 
 fn reported(set: Descriptor, timeout: libc::c_int) -> usize {
     sys::epoll_wait(set, 4, timeout).unwrap().len()
+}
+
+/// The parent's set tells of it, whether the parent waits already or looks afterwards.
+fn corner_07_shared_member_shut_down_by_a_child(family: Family) {
+    for how in [libc::SHUT_RD, libc::SHUT_RDWR] {
+        for (asked, waits) in [(IN, false), (IN, true), (0, false), (0, true)] {
+            let (client, server) = pair(family);
+            let set = set_of(client, asked);
+            let told = |timeout| sys::epoll_wait(set, 4, timeout).unwrap();
+            assert!(told(0).is_empty());
+            let go = Baton::new();
+            let child = fork_child(|| {
+                go.take();
+                std::thread::sleep(Duration::from_millis(if waits { 50 } else { 0 }));
+                sys::shutdown(client, how).unwrap();
+            });
+            go.pass();
+            let shut = |told: Vec<sys::Event>| told.first().map_or(0, |event| event.events);
+            let both = how == libc::SHUT_RDWR;
+            let expected = asked | if both { HUP } else { 0 };
+            if expected == 0 {
+                child.join();
+                assert!(told(0).is_empty());
+            } else if waits {
+                assert_eq!(shut(told(10_000)), expected);
+                child.join();
+            } else {
+                child.join();
+                assert_eq!(shut(told(0)), expected);
+            }
+            for socket in [set, client, server] {
+                sys::close(socket).unwrap();
+            }
+        }
+    }
 }
 
 fn corner_07_shared_member_closed_by_who_added_it(family: Family) {
