@@ -43,6 +43,17 @@ fn run_sets_the_environment_and_leaves_the_rest_alone() {
 }
 
 #[test]
+fn a_library_of_another_version_is_said() {
+    let place = Place::with_library_of(netchannel_abi::LAYOUT_HASH ^ 1);
+    let output = place.ask(&["run", "--", "sh", "-c", "echo \"[$LD_PRELOAD]\""]);
+    assert_eq!(output.stdout, b"[]\n");
+    assert!(said(&output).contains("is of another version than this program"));
+    assert!(said(&output).contains("kernel TCP"));
+    let output = place.ask(&["run", "--require", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+}
+
+#[test]
 fn run_passes_on_how_signals_are_handled() {
     let place = Place::with_library();
     let show = ["run", "--", "grep", "SigIgn", "/proc/self/status"];

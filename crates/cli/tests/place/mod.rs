@@ -26,10 +26,20 @@ impl Place {
 
     /// With a library beside the program that the linker can load into anything.
     pub fn with_library() -> Self {
+        Self::with_library_of(netchannel_abi::LAYOUT_HASH)
+    }
+
+    /// The same, where the library's note tells these layouts.
+    pub fn with_library_of(layout: u64) -> Self {
         let place = Self::new();
         let library = place.folder.path().join("libnetchannel.so");
         let source = place.folder.path().join("empty.c");
-        std::fs::write(&source, "int netchannel_empty;\n").unwrap();
+        let text = format!(
+            "__attribute__((section(\".note.netchannel\"), used, aligned(4)))\n\
+             static const struct {{ unsigned lengths[2], kind; char name[12]; unsigned long long layout; }} note =\n\
+             {{ {{ 11, 8 }}, 1, \"NetChannel\", {layout}ull }};\n"
+        );
+        std::fs::write(&source, text).unwrap();
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-o"])
             .args([&library, &source])
