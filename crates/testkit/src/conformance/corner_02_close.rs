@@ -1,7 +1,9 @@
 //! Corner 2: close and shutdown while a thread sleeps in a call, and immediate reuse of the number.
 
+use std::net::SocketAddr;
+
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Errno};
+use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
 use crate::helpers::{interrupt, interrupting, nothing};
@@ -160,15 +162,19 @@ fn corner_02_shutdown_wakes_blocked_accept(family: Family) {
     expect_alive(client, sys::accept(listening).unwrap());
 }
 
-fn corner_02_close_listener_while_blocked_accept(family: Family) {
-    let (listening, address) = listener(family);
+/// Closes a listener while another thread waits in its accept: that keeps it for one more connection.
+pub(crate) fn close_while_accepting(listening: Descriptor, address: SocketAddr) {
     let (thread, task) = start_thread(move || sys::accept(listening));
     await_asleep(task);
     sys::close(listening).unwrap();
-    // The sleeper keeps the listener for one more connection.
     let client = connect_to(address);
     let accepted = join_thread(thread).expect("accept");
     expect_alive(client, accepted);
+}
+
+fn corner_02_close_listener_while_blocked_accept(family: Family) {
+    let (listening, address) = listener(family);
+    close_while_accepting(listening, address);
     eventually("the port refuses", || {
         let socket = tcp(family);
         let answer = sys::connect(socket, address);

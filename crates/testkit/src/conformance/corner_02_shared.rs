@@ -4,6 +4,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys;
 
 use crate::case::cases;
+use crate::corner_02_close::close_while_accepting;
 
 cases! {
     families: [
@@ -16,9 +17,9 @@ cases! {
 }
 
 /// A child that has what this process has, but for `but`.
-fn relative(but: sys::Descriptor) -> Child {
+fn relative(but: Option<sys::Descriptor>) -> Child {
     fork_child(|| {
-        sys::close(but).unwrap();
+        but.inspect(|number| sys::close(*number).unwrap());
         loop {
             std::thread::park();
         }
@@ -28,7 +29,7 @@ fn relative(but: sys::Descriptor) -> Child {
 /// `close` closes the number while a thread receives, which keeps the connection.
 fn receives_after(family: Family, close: impl FnOnce(sys::Descriptor)) {
     let (client, server) = pair(family);
-    let child = relative(server);
+    let child = relative(Some(server));
     let (thread, task) = start_thread(move || {
         let mut bytes = [0_u8; 8];
         (sys::recv(client, &mut bytes, 0), bytes)
@@ -72,7 +73,7 @@ fn corner_02_shared_close_of_one_number_while_blocked_recv(family: Family) {
 /// The poll keeps the connection until it returns, and then looks it up by number.
 fn corner_02_shared_close_while_blocked_poll(family: Family) {
     let (client, server) = pair(family);
-    let child = relative(server);
+    let child = relative(Some(server));
     let (thread, task) = start_thread(move || poll_one(client, libc::POLLIN, -1));
     await_asleep(task);
     sys::close(client).unwrap();
@@ -83,16 +84,7 @@ fn corner_02_shared_close_while_blocked_poll(family: Family) {
 
 fn corner_02_shared_close_listener_while_blocked_accept(family: Family) {
     let (listening, address) = listener(family);
-    let child = fork_child(|| {
-        loop {
-            std::thread::park();
-        }
-    });
-    let (thread, task) = start_thread(move || sys::accept(listening));
-    await_asleep(task);
-    sys::close(listening).unwrap();
-    let client = connect_to(address);
-    let accepted = join_thread(thread).expect("accept");
-    expect_alive(client, accepted);
+    let child = relative(None);
+    close_while_accepting(listening, address);
     child.kill();
 }

@@ -44,7 +44,7 @@ impl Socket {
 
     /// Whether the descriptor that is about to be closed is the last one anywhere.
     pub fn is_last(&self) -> bool {
-        self.local.descriptors.load(Ordering::Acquire) == 1 && self.is_unshared()
+        self.is_last_here() && self.is_unshared()
     }
 
     /// Whether this process has one descriptor of it.
