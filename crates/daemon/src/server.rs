@@ -348,14 +348,22 @@ impl Daemon {
 
     /// Gives each stack module its turn. Returns the time of the next turn.
     fn run_stacks(&mut self, now: Instant) -> Option<Instant> {
-        let news = self.core.take_changes();
+        self.tell_of_listeners();
         let mut next = None;
         for (stack, id) in self.stacks.iter_mut().zip(&self.ids) {
-            news.iter().for_each(|one| stack.on_listener(*one));
             stack.on_loop_pass(&mut self.core.for_stack(*id), now);
             next = next.into_iter().chain(stack.deadline(now)).min();
         }
         next
+    }
+
+    /// Tells the stack modules which listeners have come, changed or gone.
+    fn tell_of_listeners(&mut self) {
+        for one in self.core.take_changes() {
+            for stack in &mut self.stacks {
+                stack.on_listener(one);
+            }
+        }
     }
 
     fn handle(&mut self, event: WatchEvent, turns: &mut Turns) {

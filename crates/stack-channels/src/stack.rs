@@ -353,10 +353,17 @@ impl Stack for ChannelsStack {
         match news {
             // The kernel defers connections from other hosts.
             ListenerChange::Added(number, OwnListener { defers: 1.., .. }) => {
+                self.plane.set_deferring(number, true);
                 self.peers.on_listener_removed(number);
             }
-            ListenerChange::Added(number, listener) => self.peers.on_listener(number, listener),
-            ListenerChange::Removed(number) => self.peers.on_listener_removed(number),
+            ListenerChange::Added(number, listener) => {
+                self.plane.set_deferring(number, false);
+                self.peers.on_listener(number, listener);
+            }
+            ListenerChange::Removed(number) => {
+                self.plane.set_deferring(number, false);
+                self.peers.on_listener_removed(number);
+            }
         }
         self.has_news = true;
     }

@@ -75,6 +75,8 @@ impl Daemon {
                     let result =
                         self.core
                             .handle_request(number, &message, descriptors, lost, sender);
+                    // What a program has set holds for all connections that come after its call.
+                    self.tell_of_listeners();
                     let replied = self.reply(number, &socket, &message, result);
                     turns.take(user, start, Instant::now());
                     if let Err(fault) = replied {

@@ -171,6 +171,9 @@ impl ChannelWorker {
         if !peer.rules().admits(syn) {
             return self.send_refusal(peer, syn.handle, Refusal::NotAllowed);
         }
+        if self.shared.defers(syn.listener) {
+            return self.send_refusal(peer, syn.handle, Refusal::KernelOnly);
+        }
         if peer.waiting.load(Ordering::Relaxed) >= MOST_WAITING {
             return self.send_refusal(peer, syn.handle, Refusal::BacklogFull);
         }

@@ -20,8 +20,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -63,6 +63,7 @@ impl DataPlane {
             busy_until: AtomicU64::new(0),
             latency_active_until: AtomicU64::new(0),
             is_sampled: AtomicBool::new(false),
+            deferring: Mutex::default(),
         });
         let mut hosts = Self {
             shared: Arc::clone(&shared),
@@ -131,6 +132,12 @@ impl DataPlane {
             }
             Command::Stop => (0..workers).for_each(|worker| deliver(worker, Command::Stop)),
         }
+    }
+
+    /// The kernel alone takes the connections of a listener from now on, or no longer: it can defer them. This holds
+    /// for each connection that is asked for after this call.
+    pub fn set_deferring(&self, listener: u32, defers: bool) {
+        self.shared.set_deferring(listener, defers);
     }
 
     /// The gauges of each worker.

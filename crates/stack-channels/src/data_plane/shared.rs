@@ -8,9 +8,10 @@ use netchannel_service::anchor::Count;
 use netchannel_service::mailbox::Mailbox;
 use netchannel_vns::{ChannelId, Hold};
 use netchannel_wire::{Frame, NcSyn};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// The worker that takes new connections, and runs the channels of latency.
@@ -86,6 +87,8 @@ pub struct Shared {
     pub latency_active_until: AtomicU64,
     /// The daemon samples the load of the workers, which need not report it.
     pub is_sampled: AtomicBool,
+    /// The listeners whose connections the kernel alone takes, as it defers them. A peer may not know it yet.
+    pub deferring: Mutex<BTreeSet<u32>>,
 }
 
 /// The gauges of a worker.
@@ -104,6 +107,24 @@ pub struct Gauges {
 }
 
 impl Shared {
+    /// Whether only the kernel takes connections for a listener.
+    pub fn defers(&self, listener: u32) -> bool {
+        let deferring = self.deferring.lock();
+        let deferring = deferring.unwrap_or_else(PoisonError::into_inner);
+        deferring.contains(&listener)
+    }
+
+    /// From now on only the kernel takes connections for a listener, or no longer.
+    pub fn set_deferring(&self, listener: u32, defers: bool) {
+        let deferring = self.deferring.lock();
+        let mut deferring = deferring.unwrap_or_else(PoisonError::into_inner);
+        if defers {
+            deferring.insert(listener);
+        } else {
+            deferring.remove(&listener);
+        }
+    }
+
     /// The worker of a channel, or of a socket, with this number in its class.
     pub fn worker_of(&self, class: Class, number: u32) -> usize {
         let throughput = self.inboxes.len().saturating_sub(FIRST_T).max(1);

@@ -379,9 +379,16 @@ fn corner_02_close_of_one_number_while_blocked_accept(family: Family) {
 fn corner_02_number_of_a_blocked_accept(family: Family) {
     let (listening, address) = listener(family);
     let number = tcp(family);
+    let is_free = Baton::new();
+    let (thread, task) = start_thread(move || {
+        is_free.take();
+        sys::accept(listening)
+    });
+    let state = TaskState::of(task).unwrap();
+    // From here on nothing else may take the number.
     sys::close(number).unwrap();
-    let (thread, task) = start_thread(move || sys::accept(listening));
-    await_asleep(task);
+    is_free.pass();
+    state.await_asleep();
     let bad = Errno(libc::EBADF);
     assert_eq!(sys::write(number, b"x"), Err(bad));
     assert_eq!(sys::recv(number, &mut [0], 0), Err(bad));

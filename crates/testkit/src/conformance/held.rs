@@ -400,16 +400,29 @@ fn held_until_urgent(family: Family) {
     held.expect_only(server, 0);
 }
 
+/// A connection whose client has held back bytes, which the server gets when it does this.
+fn let_go_by(family: Family, release: impl Fn(Descriptor)) -> (Descriptor, Descriptor) {
+    let mut last = None;
+    expect_within(SOON, || {
+        let (client, server) = pair(family);
+        let held = hold(client, b"held");
+        held.expect_nothing(server);
+        release(server);
+        await_events(server, libc::POLLIN);
+        let waited = held.0.elapsed();
+        expect_read(server, b"held");
+        last = Some((client, server));
+        waited
+    });
+    last.unwrap()
+}
+
 /// Bytes from the peer release bytes that `MSG_MORE` held back.
 fn held_until_the_peer_sends(family: Family) {
-    let (client, server) = pair(family);
-    let held = hold(client, b"held");
-    held.expect_nothing(server);
-    // TCP does so for other bytes only where they acknowledge something.
-    send_urgent(server, b"!");
-    await_events(server, libc::POLLIN);
-    assert!(held.0.elapsed() < SOON, "it was let go");
-    expect_read(server, b"held");
+    let (client, server) = let_go_by(family, |server| {
+        // TCP does so for other bytes only where they acknowledge something.
+        send_urgent(server, b"!");
+    });
     // Bytes that are held back later wait again.
     let held = hold(client, b"third");
     held.expect_nothing(server);
@@ -418,13 +431,9 @@ fn held_until_the_peer_sends(family: Family) {
 }
 
 fn held_until_the_peer_ends(family: Family) {
-    let (client, server) = pair(family);
-    let held = hold(client, b"held");
-    held.expect_nothing(server);
-    sys::shutdown(server, libc::SHUT_WR).unwrap();
-    await_events(server, libc::POLLIN);
-    assert!(held.0.elapsed() < SOON, "it was let go");
-    expect_read(server, b"held");
+    let_go_by(family, |server| {
+        sys::shutdown(server, libc::SHUT_WR).unwrap();
+    });
 }
 
 /// `SHUT_RD` does not stop arriving bytes: they are read all the same.

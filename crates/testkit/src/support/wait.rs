@@ -1,5 +1,7 @@
 //! Waiting with a deadline, and checks that nothing happens.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use super::{PATIENCE, PATIENCE_MILLISECONDS, QUIET_MILLISECONDS};
@@ -68,24 +70,56 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Repeats an attempt, which returns the time that it took, until one takes less than `bound`. A busy machine makes
+/// single attempts slow.
+#[track_caller]
+pub fn expect_within(bound: Duration, mut attempt: impl FnMut() -> Duration) {
+    let start = Instant::now();
+    let mut fastest = Duration::MAX;
+    while fastest >= bound {
+        assert!(start.elapsed() < PATIENCE, "{fastest:?}, not {bound:?}");
+        fastest = fastest.min(attempt());
+    }
+}
+
 /// Waits until a thread of this process (or a process) sleeps in the kernel and goes on sleeping.
 #[track_caller]
 pub fn await_asleep(task: libc::pid_t) {
+    await_calm(|| TaskState::of(task).is_some_and(|state| state.is_asleep()));
+}
+
+#[track_caller]
+fn await_calm(mut is_asleep: impl FnMut() -> bool) {
     let mut calm = 0;
     eventually("the thread sleeps", || {
-        calm = if is_asleep(task) { calm + 1 } else { 0 };
+        calm = if is_asleep() { calm + 1 } else { 0 };
         calm >= 15
     });
 }
 
-fn is_asleep(task: libc::pid_t) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{task}/stat")) else {
-        return false;
-    };
-    // The state follows the name, which is in parentheses and may hold any characters.
-    stat.rsplit(')')
-        .next()
-        .is_some_and(|rest| rest.trim_start().starts_with('S'))
+/// The state of a thread or a process. Looking at it opens no descriptor.
+pub struct TaskState(File);
+
+impl TaskState {
+    /// The state of a thread of this process, or of a process. `None` where it has ended.
+    #[must_use]
+    pub fn of(task: libc::pid_t) -> Option<Self> {
+        File::open(format!("/proc/{task}/stat")).ok().map(Self)
+    }
+
+    /// As [`await_asleep`].
+    #[track_caller]
+    pub fn await_asleep(&self) {
+        await_calm(|| self.is_asleep());
+    }
+
+    fn is_asleep(&self) -> bool {
+        let mut stat = [0; 512];
+        let read = self.0.read_at(&mut stat, 0).unwrap_or(0);
+        // The state follows the name, which is in parentheses and may hold any characters.
+        let rest = stat[..read].rsplit(|byte| *byte == b')').next();
+        rest.is_some_and(|rest| rest.trim_ascii_start().starts_with(b"S"))
+    }
 }
 
 /// How many descriptors this process has open, without the one that reads the folder.

@@ -190,6 +190,20 @@ fn a_flood_that_waits_takes_bounded_memory() {
 }
 
 #[test]
+fn a_listener_whose_connections_the_kernel_defers_takes_none_of_a_peer_that_does_not_know_it() {
+    let mut world = Played::new(100);
+    world.host.set_deferring(LISTENER, true);
+    world.ask(SERVER);
+    assert_eq!(
+        world.wait(|world| world.refusals().pop()),
+        Refusal::KernelOnly
+    );
+    world.host.set_deferring(LISTENER, false);
+    world.ask(SERVER);
+    world.wait(|world| world.come());
+}
+
+#[test]
 fn who_means_another_address_harms_nobody_who_waits_with_it() {
     let mut world = Played::new(100);
     // Nobody answers until all have asked.
