@@ -5,7 +5,7 @@
 use crate::runner::{Report, Verdict};
 
 /// The highest number of unsteady cases that do not count as failed. Where more cases fail, all of them count.
-const MOST: usize = 2;
+const MOST: usize = 4;
 /// How often each case must pass alone.
 const TIMES: usize = 5;
 
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn many_that_fail_are_not_repeated() {
-        let names = ["a", "b", "c", "kept"];
+        let names = ["a", "b", "c", "d", "e", "kept"];
         let mut reports: Vec<_> = names.iter().map(|name| report(name, false)).collect();
         let kept = |case: &str| case == "kept";
         settle(&mut reports, kept, |_| unreachable!("nothing is repeated"));
         assert_eq!(failures(&reports), names);
-        let mut few = reports.split_off(2);
+        let mut few = reports.split_off(4);
         settle(&mut few, kept, |case| report(case, true));
         assert_eq!(failures(&few), ["kept"]);
     }
