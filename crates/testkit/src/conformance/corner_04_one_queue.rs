@@ -6,6 +6,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
 use crate::corner_05_exec::{ask_echo, exec_child};
+use crate::helpers::restarting;
 
 cases! {
     families: [
@@ -15,6 +16,7 @@ cases! {
         corner_04_one_queue_a_killed_worker_keeps_none,
         corner_04_one_queue_a_later_worker_takes_what_waits,
         corner_04_one_queue_workers_that_end_lose_none,
+        corner_04_one_queue_signals_lose_none,
         corner_04_one_queue_after_an_exec_that_failed,
         corner_04_one_queue_large_answers,
         corner_04_one_queue_child_accepts_where_its_parent_listens,
@@ -193,6 +195,32 @@ fn corner_04_one_queue_workers_that_end_lose_none(family: Family) {
     workers.extend((0..WORKERS / 2).map(|_| fork_child(work)));
     expect_echoes(clients);
     workers.iter().for_each(Child::join);
+}
+
+/// A signal may come at any moment of an accept. Few of them come between a client's connect and what it says first.
+fn corner_04_one_queue_signals_lose_none(family: Family) {
+    const COUNT: usize = 3000;
+    restarting();
+    let (listening, address) = listener(family);
+    let worker = fork_child(|| {
+        let set = sys::epoll_create().unwrap();
+        let events = libc::EPOLLIN.cast_unsigned();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 1).unwrap();
+        for _ in 0..COUNT {
+            let told = uninterrupted(|| sys::epoll_wait(set, 1, 10_000)).unwrap();
+            assert_eq!(told.len(), 1);
+            echo_one(listening);
+        }
+    });
+    let (clients, _) = start_thread(move || {
+        (0..COUNT).for_each(|_| expect_echoes(numbered(address, 1)));
+    });
+    while !clients.is_finished() {
+        let _ = sys::kill(worker.process, libc::SIGUSR1);
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+    join_thread(clients);
+    worker.join();
 }
 
 fn corner_04_one_queue_after_an_exec_that_failed(family: Family) {

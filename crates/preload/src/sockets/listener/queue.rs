@@ -31,8 +31,8 @@ const BYTES: usize = WORDS * size_of::<u64>();
 const ROOT: u32 = 0;
 /// No user whom the daemon names.
 const NOBODY: u32 = u32::MAX;
-/// A client sends the message right after it has connected, but may be stopped in between.
-const MESSAGE_TIMEOUT: i64 = 100_000_000;
+/// A client sends the message right after it has connected, but may be stopped in between. In nanoseconds.
+const MESSAGE_TIMEOUT: u64 = 100_000_000;
 
 /// How often a connection is offered again to acceptors that have too many offers, before the tenant's stack waits for them.
 const OFFERS: u32 = 5;
@@ -235,23 +235,32 @@ fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Optio
     Some(pending)
 }
 
+/// Waits until the message is there or its time is over, whatever signals come.
+#[cold]
+fn wait_for_message(anchor: i32) {
+    let until = clock::nanoseconds().saturating_add(MESSAGE_TIMEOUT);
+    let mut set = [libc::pollfd {
+        fd: anchor,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    loop {
+        let left = i64::try_from(until.saturating_sub(clock::nanoseconds())).unwrap_or(0);
+        if sys::poll(&mut set, left, core::ptr::null()) != Err(libc::EINTR) {
+            return;
+        }
+    }
+}
+
 /// The words of the message, and the memory of the link if it was sent with them.
 fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
     let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
     let mut take = || limits::for_library(|| sys::message(anchor, &mut bytes, &mut fds, 0));
-    let got = take().or_else(|error| {
-        let mut set = [libc::pollfd {
-            fd: anchor,
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        match error {
-            libc::EAGAIN => {
-                sys::poll(&mut set, MESSAGE_TIMEOUT, core::ptr::null()).and_then(|_| take())
-            }
-            other => Err(other),
-        }
-    });
+    let mut got = take();
+    if got == Err(libc::EAGAIN) {
+        wait_for_message(anchor);
+        got = take();
+    }
     // A memory for which there is no number is fetched later.
     let (length, count, _) = got.ok()?;
     let fds = fds.get(..count).unwrap_or(&[]);
