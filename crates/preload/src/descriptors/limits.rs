@@ -24,7 +24,7 @@ static SCARCE: AtomicBool = AtomicBool::new(false);
 /// it and every end goes through it: 10 microseconds for a thousand numbers, each time.
 const HIGHEST: u64 = 16_384;
 /// Where the library is within the program's range anyway, it is no farther up than most programs come.
-const HIGHEST_SHARED: u64 = 4096;
+const HIGHEST_SHARED: u64 = 1024;
 /// Numbers above the soft limit that are enough for the library.
 const ROOM: u64 = 256;
 /// A program with so many numbers can share them.
@@ -325,12 +325,12 @@ mod tests {
         assert_eq!(place_library_range(64, 4096), (64, false));
         assert_eq!(
             place_library_range(1 << 20, 1 << 20),
-            (4096, false),
+            (1024, false),
             "a container's"
         );
-        assert_eq!(place_library_range(1 << 19, 1 << 20), (4096, false));
+        assert_eq!(place_library_range(1 << 19, 1 << 20), (1024, false));
         assert_eq!(place_library_range(16_384, 1 << 20), (16_384, false));
-        assert_eq!(place_library_range(4096, 4096), (2048, false));
+        assert_eq!(place_library_range(4096, 4096), (1024, false));
         for few in [64, 300, 1024] {
             assert!(place_library_range(few, few).1, "{few} and none beyond");
         }

@@ -19,9 +19,17 @@ pub fn number() -> u32 {
     NUMBER.load(Ordering::Relaxed)
 }
 
-/// Called at start and in a forked child.
+/// Called at start.
 pub fn renew() {
     NUMBER.store(sys::process(), Ordering::Relaxed);
+}
+
+/// Called in a forked child. Whether it has its number in the same namespace as its parent; false where its parent has
+/// ended. A child in another namespace has no parent there.
+pub fn renew_in_child() -> bool {
+    let parent = number();
+    renew();
+    sys::parent_process() == parent
 }
 
 /// Whether the C library knows of no other thread in this process. False where it does not say: before 2.32.

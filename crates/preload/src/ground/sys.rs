@@ -416,6 +416,13 @@ pub fn thread() -> u32 {
         .unwrap_or(0)
 }
 
+/// Number of this process's parent, in the namespace of this process; 0 where it has none there.
+pub fn parent_process() -> u32 {
+    // SAFETY: no pointers.
+    let parent = unsafe { raw(libc::SYS_getppid, [0; 6]) };
+    parent.map_or(0, |number| u32::try_from(number).unwrap_or(0))
+}
+
 /// Whether a process or thread of this number exists.
 pub fn exists(number: u32) -> bool {
     // SAFETY: signal 0 only asks.

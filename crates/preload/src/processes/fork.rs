@@ -214,7 +214,7 @@ unsafe extern "C" fn in_child() {
     limits::after_fork();
     HEAP.reset();
     thread::forget();
-    process::renew();
+    let has_namespace = process::renew_in_child();
     attach::reset_in_child();
     addresses::reset_in_child();
     faults::reset_in_child();
@@ -222,14 +222,14 @@ unsafe extern "C" fn in_child() {
     process::reset_in_child();
     copying::reset_in_child();
     if attach::current().is_some() {
-        reset_attached();
+        reset_attached(has_namespace);
     }
 }
 
 /// Not among what programs without sockets execute.
 #[inline(never)]
-fn reset_attached() {
-    owner_table::in_child();
+fn reset_attached(has_namespace: bool) {
+    owner_table::in_child(has_namespace);
     attach::adopt_in_child(CHILD_CONTROL.swap(-1, Ordering::AcqRel));
     ports::reset();
     connection::reset_in_child();

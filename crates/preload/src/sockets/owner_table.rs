@@ -89,16 +89,20 @@ fn assign(claimed: u32, process: u32) {
     }
 }
 
-fn adopt_record(claimed: u32) {
+fn learn_namespace() {
     // The kernel's numbers of namespaces have 32 bits.
     let namespace = u32::try_from(sys::pid_namespace()).unwrap_or(0);
     NAMESPACE.store(namespace, Ordering::Relaxed);
+}
+
+fn adopt_record(claimed: u32) {
     OWN_RECORD.store(claimed, Ordering::Release);
     assign(claimed, process::number());
 }
 
 /// Claims a record when the process gets a region.
 pub fn initialise() {
+    learn_namespace();
     adopt_record(claim());
 }
 
@@ -155,8 +159,11 @@ pub fn leave(used: &[usize]) {
     drop_child(claimed);
 }
 
-/// After a fork, in the child.
-pub fn in_child() {
+/// After a fork, in the child; `has_namespace` where it has its number in its parent's namespace.
+pub fn in_child(has_namespace: bool) {
+    if !has_namespace {
+        learn_namespace();
+    }
     adopt_record(CHILD_RECORD.swap(0, Ordering::AcqRel));
 }
 
