@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The limit of commands served at once.
 const MOST_COMMANDS: usize = 256;
 /// The limit of one user.
-const MOST_OF_USER: usize = 16;
+const MOST_OF_USER: usize = 64;
 /// How long a command may take to send its request, and to read its answer without any progress.
 const PATIENCE: Duration = Duration::from_secs(10);
 
