@@ -8,6 +8,7 @@ use crate::connections::transfer;
 use crate::descriptors::{limits, user};
 use crate::ground::{real, sys};
 use crate::sockets::lane::{Lane, ReceiveMode, Stop};
+use crate::sockets::options;
 use crate::sockets::socket::status;
 use crate::waiting::{signals, wait};
 
@@ -286,9 +287,8 @@ pub fn from_socket(
         let most = buffer.len().min(total + GUARANTEED_ROOM);
         let got = match peek(lane, &mut buffer[total..most], total == 0) {
             Err(error) if total > 0 => {
-                if error != libc::EAGAIN && !lane.socket.has(status::FAULT) {
-                    // The next call reports it.
-                    lane.socket.unmark(status::RESET);
+                if error != libc::EAGAIN {
+                    lane.put_back_error(error);
                 }
                 break;
             }
@@ -324,6 +324,9 @@ fn peek(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
         if lane.is_before_urgent() {
             // TCP's splice stops at a mark, whether the byte is read in line or not.
             let blocks = !lane.socket.has(status::NONBLOCKING);
+            if first && let Some(error) = error_at_mark(lane) {
+                return Err(error);
+            }
             return if !first || blocks || lane.is_complete() {
                 Ok(0)
             } else {
@@ -343,6 +346,18 @@ fn peek(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
             }
             Err(Stop::Wait) => wait::sleep_on(lane, bits::DATA, Lane::has_input)?,
         }
+    }
+}
+
+/// The error of a connection whose stream has not ended.
+fn error_at_mark(lane: &Lane) -> Option<c_int> {
+    lane.check_peer_now();
+    if lane.had_end() {
+        return None;
+    }
+    match options::take_error(&lane.socket, lane.fd) {
+        0 => None,
+        error => Some(error),
     }
 }
 

@@ -110,9 +110,11 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                         return Err(libc::EAGAIN);
                     }
-                    let already_received = if peek { offset + total as u64 } else { 0 };
+                    // A peek leaves what it has received.
+                    let received = if peek { total as u64 } else { 0 };
+                    let at_start = offset + received == 0;
                     let ready = |lane: &Lane| {
-                        if already_received == 0 {
+                        if at_start {
                             // A peek leaves an urgent byte in its place.
                             if peek {
                                 lane.is_readable()
@@ -120,7 +122,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                                 lane.has_input()
                             }
                         } else {
-                            lane.has_more_than(already_received)
+                            lane.has_more_than(offset, received)
                         }
                     };
                     match wait::sleep_on(lane, bits::DATA, ready) {
@@ -128,7 +130,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         Ok(()) if lane.socket.has(status::DISSOLVED) && total > 0 => break 'vectors,
                         Ok(()) if lane.socket.has(status::DISSOLVED) => return Err(libc::EPIPE),
                         Ok(()) => {
-                            while already_received == 0 && is_woken_below_low_water(lane) {
+                            while at_start && is_woken_below_low_water(lane) {
                                 if wait::sleep_on(lane, bits::DATA, ready).is_err() {
                                     target = 1;
                                     break;
@@ -137,7 +139,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                         Err(_) if total > 0 => break 'vectors,
                         // A call that was not to be woken for these bytes takes them all the same.
-                        Err(_) if already_received == 0 && lane.waits_for_low_water() => target = 1,
+                        Err(_) if at_start && lane.waits_for_low_water() => target = 1,
                         Err(error) => return Err(error),
                     }
                 }
@@ -195,7 +197,7 @@ fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Resu
             Err(Stop::Wait) if finds_end(lane) => {}
             Err(Stop::Wait) if nonblocking => return Err(libc::EAGAIN),
             Err(Stop::Wait) => {
-                let ready = |lane: &Lane| lane.has_more_than(offset);
+                let ready = |lane: &Lane| lane.has_more_than(offset, 0);
                 // A reset, too, is left to the next call.
                 let _ = wait::sleep_once_on(lane, bits::DATA, ready);
                 return Ok(());

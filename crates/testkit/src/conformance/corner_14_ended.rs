@@ -223,23 +223,27 @@ fn corner_14_ended_shut_before_it_was_told(family: Family) {
 }
 
 /// An error that a call with received bytes could not return is returned by the next call.
+/// Receives a byte, and leaves `EMSGSIZE` for the next call.
+pub fn leave_wrong_size(socket: Descriptor) {
+    let mut byte = [0_u8; 1];
+    let mut good = sys::entry_mut(&mut byte);
+    let (mut first, mut second) = (sys::empty_message(), sys::empty_message());
+    (first.msg_iov, first.msg_iovlen) = (&raw mut good, 1);
+    (second.msg_iov, second.msg_iovlen) = (&raw mut good, 5000);
+    let mut messages = [first, second].map(|msg_hdr| libc::mmsghdr {
+        msg_hdr,
+        msg_len: 0,
+    });
+    // SAFETY: two messages, of which the second has more parts than the kernel reads.
+    let got = unsafe { libc::recvmmsg(socket, messages.as_mut_ptr(), 2, 0, std::ptr::null_mut()) };
+    assert_eq!(got, 1);
+}
+
 fn corner_14_ended_recvmmsg_leaves_an_error(family: Family) {
     for reads in [false, true] {
         let (client, server) = pair(family);
         send_and_wait(server, client, b"x");
-        let mut byte = [0_u8; 1];
-        let mut good = sys::entry_mut(&mut byte);
-        let (mut first, mut second) = (sys::empty_message(), sys::empty_message());
-        (first.msg_iov, first.msg_iovlen) = (&raw mut good, 1);
-        (second.msg_iov, second.msg_iovlen) = (&raw mut good, 5000);
-        let mut messages = [first, second].map(|msg_hdr| libc::mmsghdr {
-            msg_hdr,
-            msg_len: 0,
-        });
-        // SAFETY: two messages, of which the second has more parts than the kernel reads.
-        let got =
-            unsafe { libc::recvmmsg(client, messages.as_mut_ptr(), 2, 0, std::ptr::null_mut()) };
-        assert_eq!(got, 1);
+        leave_wrong_size(client);
         assert_eq!(poll_one(client, 0, 0), libc::POLLERR);
         let answer = if reads {
             sys::recv(client, &mut [0], libc::MSG_DONTWAIT)

@@ -6,13 +6,14 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
-use crate::helpers::{nothing, send_and_wait};
+use crate::helpers::{nothing, send_and_wait, send_urgent};
 
 cases! {
     families: [
         corner_14_peeking_at_an_offset,
         corner_14_peeking_at_an_offset_beyond,
         corner_14_peeking_at_an_offset_is_inherited,
+        corner_14_peeking_at_an_offset_counts_an_urgent_byte,
         corner_14_low_water_and_an_interrupted_receive,
         corner_14_nothing_to_receive,
         corner_14_nothing_to_receive_interrupted,
@@ -97,6 +98,41 @@ fn corner_14_peeking_at_an_offset_is_inherited(family: Family) {
         sys::ioctl_int(server, libc::FIONREAD, 0) == Ok(3)
     });
     assert_eq!(received(server, 9, PEEK), (b"bc".to_vec(), 3));
+}
+
+/// An offset counts an urgent byte, what was peeked at does not.
+fn corner_14_peeking_at_an_offset_counts_an_urgent_byte(family: Family) {
+    let (client, server) = pair(family);
+    send_urgent(server, b"abc!");
+    send_all(server, b"defgh");
+    eventually("all is there", || {
+        set_offset(client, 4);
+        sys::recv(client, &mut [0_u8; 9], PEEK | NOW) == Ok(5)
+    });
+    assert_eq!(offset(client), 9);
+    set_offset(client, 1);
+    assert_eq!(received(client, 9, PEEK), (b"bc".to_vec(), 3));
+    assert_eq!(received(client, 9, PEEK), (b"defgh".to_vec(), 8));
+    assert_eq!(received(client, 9, PEEK), (b"h".to_vec(), 9));
+    assert_eq!(sys::recv(client, &mut [0_u8; 9], PEEK | NOW), Err(LATER));
+    set_offset(client, 0);
+    assert_eq!(received(client, 3, 0), (b"abc".to_vec(), 0));
+    assert_eq!(received(client, 2, PEEK), (b"de".to_vec(), 2));
+    assert_eq!(received(client, 9, PEEK), (b"efgh".to_vec(), 6));
+    set_offset(client, 0);
+    let (mut one, mut other) = ([0_u8; 2], [0_u8; 2]);
+    let vector = sys::recv_vector(client, &mut [&mut one, &mut other], PEEK);
+    assert_eq!((vector, one, other), (Ok((4, 0)), *b"de", *b"fg"));
+    set_offset(client, 6);
+    let (sender, _) = start_thread(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        send_all(server, b"i");
+    });
+    let mut byte = [0_u8; 1];
+    assert_eq!(sys::recv(client, &mut byte, PEEK), Ok(1));
+    assert_eq!(&byte, b"i");
+    join_thread(sender);
+    assert_eq!(received(client, 9, 0), (b"defghi".to_vec(), 1));
 }
 
 /// The result of a receive that a signal interrupts while it sleeps.

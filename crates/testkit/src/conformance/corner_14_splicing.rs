@@ -6,6 +6,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::corner_14_ended::leave_wrong_size;
 use crate::helpers::{file_of, send_and_wait, send_urgent};
 
 cases! {
@@ -27,6 +28,8 @@ cases! {
         corner_14_splicing_sendfile_from_the_system,
         corner_14_splicing_sendfile_to_a_pipe,
         corner_14_splicing_at_a_mark_before_the_end,
+        corner_14_splicing_at_a_mark_before_a_reset,
+        corner_14_splicing_leaves_an_error_for_the_next_call,
     ];
 }
 
@@ -47,6 +50,36 @@ fn corner_14_splicing_at_a_mark_before_the_end(family: Family) {
         }
         assert_eq!(sys::splice(client, writer, 8, 0), Ok(0));
     }
+}
+
+fn corner_14_splicing_at_a_mark_before_a_reset(family: Family) {
+    for nonblocking in [false, true] {
+        let (client, server) = pair(family);
+        let [_reader, writer] = sys::pipe(0).unwrap();
+        if nonblocking {
+            set_nonblocking(client);
+        }
+        send_urgent(server, b"abc!");
+        await_events(client, libc::POLLPRI);
+        assert_eq!(sys::splice(client, writer, 8, 0), Ok(3));
+        close_with_reset(server);
+        await_events(client, libc::POLLHUP);
+        let reset = Err(Errno(libc::ECONNRESET));
+        assert_eq!(sys::splice(client, writer, 8, 0), reset);
+        assert_eq!(sys::splice(client, writer, 8, 0), Ok(0));
+    }
+}
+
+/// `recvmmsg` has left it.
+fn corner_14_splicing_leaves_an_error_for_the_next_call(family: Family) {
+    let (client, server) = pair(family);
+    let [_reader, writer] = sys::pipe(0).unwrap();
+    send_and_wait(server, client, b"xabc");
+    leave_wrong_size(client);
+    assert_eq!(sys::splice(client, writer, 100, 0), Ok(3));
+    let answer = sys::recv(client, &mut [0_u8; 9], libc::MSG_DONTWAIT);
+    assert_eq!(answer, Err(Errno(libc::EMSGSIZE)));
+    expect_alive(client, server);
 }
 
 const INVALID: Errno = Errno(libc::EINVAL);

@@ -247,9 +247,9 @@ impl Lane {
         self.peer_tail().wrapping_sub(own).min(most)
     }
 
-    /// Whether there are more than `count` unread bytes, or no more will come.
-    pub fn has_more_than(&self, count: u64) -> bool {
-        self.readable() > count + self.out_of_line()
+    /// Whether there are bytes for a peek at `offset` that has `received` some, or no more will come.
+    pub fn has_more_than(&self, offset: u64, received: u64) -> bool {
+        self.readable() > offset + received + self.out_of_line(offset)
             || self.peer_flags() & (side_flags::FIN | side_flags::RESET) != 0
             || self
                 .socket
@@ -289,7 +289,7 @@ impl Lane {
     #[cold]
     fn reaches_low_water(&self) -> bool {
         let least = self.socket.entry.low_water.load(Ordering::Relaxed);
-        self.readable() >= u64::from(least.max(1)) + self.out_of_line()
+        self.readable() >= u64::from(least.max(1)) + self.out_of_line(0)
     }
 
     /// Whether there are bytes, but too few to make the socket readable, and the peer has room for more.

@@ -35,9 +35,10 @@ impl Lane {
         mode: ReceiveMode,
     ) -> Result<usize, Stop> {
         self.while_receiving(|| {
-            let skip = match mode.already_received + mode.offset {
-                skip @ 1.. if mode.peek => skip + self.peek_skip(),
-                _ => 0,
+            let skip = if mode.peek && mode.already_received + mode.offset > 0 {
+                self.peek_skip(mode)
+            } else {
+                0
             };
             // SAFETY: the caller's promise.
             unsafe { self.receive_locked(to, length, mode, skip, Marks::Unexpected) }

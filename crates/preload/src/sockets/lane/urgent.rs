@@ -62,22 +62,26 @@ impl Lane {
         reads_inline(&self.socket)
     }
 
-    /// Number of bytes at the read position that are not part of the stream: 1 for an urgent byte that is not read in
-    /// line.
+    /// Number of bytes `offset` behind the read position that are not part of the stream: 1 for an urgent byte that is
+    /// not read in line.
     #[inline]
-    pub(super) fn out_of_line(&self) -> u64 {
+    pub(super) fn out_of_line(&self, offset: u64) -> u64 {
         match self.mark() {
-            Some(mark) if mark.is_here() && !self.reads_inline() => 1,
+            Some(mark) if mark.before() == offset && !self.reads_inline() => 1,
             _ => 0,
         }
     }
 
-    /// Number of bytes that a peek skips before its first one.
+    /// Number of bytes that a peek skips before the next one. As in TCP, its offset counts an urgent byte.
     #[cold]
-    pub(super) fn peek_skip(&self) -> u64 {
+    pub(super) fn peek_skip(&self, mode: ReceiveMode) -> u64 {
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
         let passed = self.mark().map_or(0, |mark| mark.from.wrapping_sub(own));
-        passed + self.out_of_line()
+        let hole = match mode.already_received {
+            0 => 0,
+            received => received + self.out_of_line(mode.offset),
+        };
+        passed + mode.offset + hole
     }
 
     /// Whether the next byte of the stream is the urgent one (`SIOCATMARK`).
@@ -111,6 +115,14 @@ impl Lane {
         const BOTH: u32 = status::SHUT_READ | status::SHUT_WRITE;
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
         seen & BOTH == BOTH && self.peer_flags() & side_flags::RESET != 0
+    }
+
+    /// Whether the end of the peer's stream came before any reset.
+    #[cold]
+    pub fn had_end(&self) -> bool {
+        let flags = self.peer_flags();
+        let reset = flags & side_flags::RESET != 0;
+        flags & side_flags::FIN != 0 && !(reset && self.reset_error() != libc::EPIPE)
     }
 
     fn is_taken(&self, mark: &Ahead) -> bool {
@@ -166,15 +178,11 @@ impl Lane {
                 return Err(Stop::Error(libc::EINVAL));
             };
             self.check_peer_now();
-            let flags = self.peer_flags();
-            let reset = flags & side_flags::RESET != 0;
-            let over = reset
+            let over = self.peer_flags() & side_flags::RESET != 0
                 || self.socket.has(status::RESET)
                 || self.socket.has(status::PEER_GONE) && self.ended_by_reset();
             // A peer whose end came before any reset has sent all its bytes.
-            let had_end =
-                flags & side_flags::FIN != 0 && !(reset && self.reset_error() != libc::EPIPE);
-            if over && !had_end {
+            if over && !self.had_end() {
                 return Err(Stop::Error(libc::ENOTCONN));
             }
             if !mark.has_arrived() {
