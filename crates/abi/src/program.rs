@@ -109,7 +109,9 @@ pub struct Direction {
     /// Largest ring allowed, from `SO_SNDBUF` or `SO_RCVBUF`; 0 for automatic.
     pub limit: AtomicU64,
     /// Bits of the direction, private to the library.
-    pub flags: AtomicU64,
+    pub flags: AtomicU32,
+    /// For sending: counts wake-ups without bytes that no peer announces.
+    pub news: AtomicU32,
 }
 
 /// One socket of the program.

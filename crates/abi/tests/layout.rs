@@ -203,7 +203,8 @@ fn structures() -> Vec<Structure> {
                 former_geometry,
                 switch_sequence,
                 limit,
-                flags
+                flags,
+                news
             }
         ),
         structure!(program, Holder { process }),

@@ -14,6 +14,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_05_exec::CASES,
     crate::corner_06_rights::CASES,
     crate::corner_07_epoll_sets::CASES,
+    crate::corner_07_relatives::CASES,
     crate::corner_07_shared_sets::CASES,
     crate::corner_08_nested::CASES,
     crate::corner_09_edges::CASES,

@@ -12,7 +12,6 @@ use crate::ground::{clock, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
-use crate::waiting::epoll;
 
 /// How long to wait for threads that sleep in calls on the connection, after they were woken.
 const SLEEPER_TIMEOUT: u64 = 100_000 * clock::MICROSECOND;
@@ -85,8 +84,8 @@ pub(super) fn after_failure(fd: i32, socket: &Socket) -> Result<(), i32> {
     // The slot belongs to the connection until its last holder closes it.
     if let Some(lane) = Lane::of(*socket, fd) {
         lane.wake_sleepers();
+        lane.notify_of_change();
     }
-    epoll::changed(socket, None);
     Ok(())
 }
 
@@ -165,7 +164,7 @@ fn end_connection(lane: &Lane, reset: u32, unreported: i32) {
     lane.own().flags.fetch_or(reset, Ordering::AcqRel);
     lane.announce_flags();
     lane.wake_sleepers();
-    epoll::changed(&socket, None);
+    lane.notify_of_change();
 }
 
 /// Puts an unconnected kernel socket in the place of a virtual one. The peer gets `flags`.

@@ -14,7 +14,7 @@ use crate::descriptors::names;
 use crate::descriptors::table::{self, Word};
 use crate::sockets::lane::{Lane, Progress};
 use crate::sockets::socket::{self, Socket, status};
-use crate::waiting::{epoll, replacement};
+use crate::waiting::replacement;
 
 /// Carries on the noted connects. The caller holds no lock of a socket or an event loop. True if a descriptor has
 /// changed its kind.
@@ -74,6 +74,6 @@ fn carry_on(fd: i32, socket: &Socket) {
     }
     drop(replacing);
     if connected.is_err() {
-        epoll::changed(socket, None);
+        lane.notify_of_change();
     }
 }

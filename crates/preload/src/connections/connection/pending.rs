@@ -13,7 +13,7 @@ use crate::ground::sys;
 use crate::sockets::lane::{Lane, Progress};
 use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
-use crate::waiting::{epoll, wait};
+use crate::waiting::wait;
 
 /// Handles a connect that the relay refuses: the kernel carries it on, or it fails.
 pub fn carry_on_or_fail(lane: &Lane) -> Progress {
@@ -158,7 +158,7 @@ pub fn abandon(lane: &Lane) {
         .flags
         .fetch_or(side_flags::RESET, Ordering::AcqRel);
     lane.announce_flags();
-    epoll::changed(&socket, None);
+    lane.notify_of_change();
 }
 
 /// Returns the error of a failed `connect`, and leaves a socket that can be connected again.

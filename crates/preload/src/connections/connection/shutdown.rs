@@ -5,7 +5,6 @@ use crate::ground::lock;
 use crate::sockets::lane;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::status;
-use crate::waiting::epoll;
 use core::sync::atomic::Ordering;
 use libc::c_int;
 use netchannel_abi::link::side_flags;
@@ -28,8 +27,6 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
             side_flags::SHUT_READ | side_flags::FIN,
         ),
     };
-    // In any case TCP wakes the watchers of the socket.
-    socket.local.news.fetch_add(1, Ordering::Relaxed);
     lane.check_peer_now();
     if lane.is_over() {
         if socket.has(status::CONNECTING) {
@@ -40,7 +37,8 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
             // TCP shuts it all the same.
             socket.mark(shut);
         }
-        epoll::changed(&socket, None);
+        // TCP wakes the watchers of the socket all the same.
+        lane.notify_of_change();
         return Err(libc::ENOTCONN);
     }
     let reads = !socket.has(status::SHUT_READ) && shut & status::SHUT_READ == 0;
@@ -89,9 +87,6 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if concerned {
         lane.wake_sleepers();
     }
-    if socket.has(status::SHUT_READ) {
-        lane.notify_relatives();
-    }
-    epoll::changed(&socket, None);
+    lane.notify_of_change();
     Ok(())
 }

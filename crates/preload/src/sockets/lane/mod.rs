@@ -208,11 +208,11 @@ impl Lane {
         self.peer_tail()
     }
 
-    /// Counts wake-ups without bytes: the end of the peer's stream, and each `shutdown` of this process. Only for
-    /// noticing a change.
+    /// Counts wake-ups without bytes: the end of the peer's stream, and changes on this side. Only for noticing a
+    /// change.
     pub fn news(&self) -> u32 {
         let ended = u32::from(self.peer_flags() & side_flags::FIN != 0);
-        let news = self.socket.local.news.load(Ordering::Relaxed);
+        let news = self.socket.entry.transmit.news.load(Ordering::Relaxed);
         news.wrapping_add(ended)
     }
 

@@ -14,7 +14,7 @@ use crate::sockets::socket::status;
 
 /// In the flags of the receiving direction: the ring is read by
 /// [`LinkEnd::pread_ring`](crate::sockets::link::LinkEnd::pread_ring).
-const BY_PREAD: u64 = 1;
+const BY_PREAD: u32 = 1;
 
 /// The ring that is read, and the sequence of the move that led to it.
 #[derive(Clone, Copy)]

@@ -449,12 +449,13 @@ impl Lane {
     }
 
     /// Whether the reader has not moved since the ring was last full: then it needs a larger buffer, not a faster one.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the lower half differs after any move but one of 4 GiB"
+    )]
     fn has_reader_stalled(&self, head: u64) -> bool {
-        self.socket
-            .entry
-            .transmit
-            .flags
-            .swap(head.wrapping_add(1), Ordering::Relaxed)
-            == head.wrapping_add(1)
+        let position = head.wrapping_add(1) as u32;
+        let flags = &self.socket.entry.transmit.flags;
+        flags.swap(position, Ordering::Relaxed) == position
     }
 }

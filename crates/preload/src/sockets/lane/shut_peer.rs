@@ -111,7 +111,6 @@ impl Lane {
         if self.socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0 {
             self.wake_sleepers();
         }
-        self.notify_relatives();
-        self.notify_sets(None);
+        self.notify_of_change();
     }
 }

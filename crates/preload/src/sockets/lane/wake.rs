@@ -118,15 +118,23 @@ impl Lane {
         })
     }
 
-    /// Called when this process has changed what the sets of its relatives tell of the socket.
+    /// Called after a change that no peer announces. As in TCP, it is a wake-up for all sets that have the socket, also
+    /// those of relatives.
     #[cold]
-    pub fn notify_relatives(&self) {
-        if self.socket.is_unshared() {
-            return;
+    pub fn notify_of_change(&self) {
+        let news = &self.socket.entry.transmit.news;
+        news.fetch_add(1, Ordering::Relaxed);
+        if !self.socket.is_unshared() {
+            self.notify_relatives();
         }
-        // The change before the look at the mark: pairs with the fence in `cell::take`.
+        self.notify_sets(None);
+    }
+
+    fn notify_relatives(&self) {
+        // The change before the looks: pairs with the fence in `cell::take`, and with that of who has armed a token.
         fence(Ordering::SeqCst);
-        if self.mark_own_cell() {
+        let armed = self.own().waiter.load(Ordering::Relaxed) & (bits::DATA | bits::SPACE) != 0;
+        if self.mark_own_cell() || armed {
             self.wake_sleepers();
         }
     }

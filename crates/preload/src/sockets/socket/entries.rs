@@ -101,6 +101,7 @@ pub(super) fn clear(direction: &Direction) {
     direction.switch_sequence.store(0, Ordering::Relaxed);
     direction.limit.store(0, Ordering::Relaxed);
     direction.flags.store(0, Ordering::Relaxed);
+    direction.news.store(0, Ordering::Relaxed);
 }
 
 /// Fills a region with copies of the used entries, which only this process holds from now on; all others are free.

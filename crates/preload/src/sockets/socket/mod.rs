@@ -131,8 +131,6 @@ pub struct Local {
     pub memberships: AtomicPtr<Lock<Vec<Membership>>>,
     /// How often a writer found no room.
     pub full: AtomicU32,
-    /// Counts wake-ups of this process without bytes.
-    pub news: AtomicU32,
     /// The count of arrived bytes when bytes were last held back.
     pub arrived_at_hold: AtomicU64,
     /// When the kernel was last asked whether the peer lives.

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use netchannel_abi::LAYOUT_HASH;
 use netchannel_shm::{Access, Outside, Region};
 
+use super::edges::Edge;
 use crate::descriptors::{attach, limits};
 use crate::ground::sys;
 
@@ -36,7 +37,8 @@ pub struct Entry {
     arrived: AtomicU64,
     /// The ends that were reported with that change.
     ends: AtomicU32,
-    _room: u32,
+    /// The count of other wake-ups that was reported with that change.
+    news: AtomicU32,
     /// Identifies the socket that was added: another one may have its entry since.
     identity: AtomicU64,
     /// The region of the socket, by the inode of its file.
@@ -334,44 +336,47 @@ impl Entry {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// What the processes have reported of an edge-triggered member since this change: the count of arrivals and the
-    /// ends.
-    pub fn reported_edge(&self, change: u32) -> Option<(u64, u32)> {
-        // Acquire: pairs with the release in `claim_edge`.
-        (self.reported.load(Ordering::Acquire) == change).then(|| {
-            (
-                self.arrived.load(Ordering::Relaxed),
-                self.ends.load(Ordering::Relaxed),
-            )
+    /// What the processes have reported of an edge-triggered member since this change.
+    pub fn reported_edge(&self, change: u32) -> Option<Edge> {
+        // Acquire: pairs with the release in `note_edge`.
+        (self.reported.load(Ordering::Acquire) == change).then(|| Edge {
+            arrived: self.arrived.load(Ordering::Relaxed),
+            ends: self.ends.load(Ordering::Relaxed),
+            news: self.news.load(Ordering::Relaxed),
         })
     }
 
-    /// Notes an edge that was reported before the set was shared.
-    pub fn note_edge(&self, change: u32, arrived: u64, ends: u32) {
-        self.arrived.store(arrived, Ordering::Relaxed);
-        self.ends.store(ends, Ordering::Relaxed);
+    /// Notes an edge that was reported with a change.
+    pub fn note_edge(&self, change: u32, edge: Edge) {
+        self.arrived.store(edge.arrived, Ordering::Relaxed);
+        self.ends.store(edge.ends, Ordering::Relaxed);
+        self.news.store(edge.news, Ordering::Relaxed);
         // Release: pairs with the acquire in `reported_edge`.
         self.reported.store(change, Ordering::Release);
     }
 
-    /// Claims the report of an edge, for what has `arrived` since `seen`. False where another process was quicker.
-    pub fn claim_edge(&self, change: u32, seen: u64, arrived: u64, ends: u32) -> bool {
+    /// Claims the report of an edge, for what has come since `seen`. False where another process was quicker.
+    pub fn claim_edge(&self, change: u32, seen: Edge, edge: Edge) -> bool {
         let first = self.reported.load(Ordering::Acquire) != change;
-        let from = if first {
-            self.arrived.load(Ordering::Relaxed)
-        } else {
-            seen
-        };
         let order = (Ordering::AcqRel, Ordering::Relaxed);
-        let exchanged = self
-            .arrived
-            .compare_exchange(from, arrived, order.0, order.1);
-        if exchanged.is_ok() {
-            self.ends.store(ends, Ordering::Relaxed);
-            // Release: pairs with the acquire in `reported_edge`.
-            self.reported.store(change, Ordering::Release);
+        let claimed = if first || seen.arrived != edge.arrived {
+            let from = if first {
+                self.arrived.load(Ordering::Relaxed)
+            } else {
+                seen.arrived
+            };
+            let word = &self.arrived;
+            word.compare_exchange(from, edge.arrived, order.0, order.1)
+                .is_ok()
+        } else {
+            let word = &self.news;
+            word.compare_exchange(seen.news, edge.news, order.0, order.1)
+                .is_ok()
+        };
+        if claimed {
+            self.note_edge(change, edge);
         }
-        exchanged.is_ok()
+        claimed
     }
 
     /// Notes that the one-shot event of this change was reported.

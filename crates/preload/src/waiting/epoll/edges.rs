@@ -20,7 +20,7 @@ pub struct Snapshot {
     pub arrived: u64,
     /// Counts how often a writer found no room.
     pub full: u32,
-    /// Counts other wake-ups.
+    /// Counts other wake-ups, of all processes that have the socket.
     pub news: u32,
     /// Bytes have come that are held back.
     pub held: bool,
@@ -35,10 +35,26 @@ pub struct Reported {
     news: u32,
 }
 
+/// What processes that share a set tell each other of a reported edge.
+#[derive(Clone, Copy)]
+pub struct Edge {
+    pub arrived: u64,
+    pub ends: u32,
+    pub news: u32,
+}
+
 impl Snapshot {
     /// The ends that have come.
-    pub const fn ends(&self) -> u32 {
+    const fn ends(&self) -> u32 {
         self.mask & ENDS
+    }
+
+    pub const fn edge(&self) -> Edge {
+        Edge {
+            arrived: self.arrived,
+            ends: self.ends(),
+            news: self.news,
+        }
     }
 }
 
@@ -53,23 +69,19 @@ impl Reported {
         }
     }
 
-    /// Notes that another process that shares the set has reported these arrivals and ends.
-    pub const fn follow(&mut self, snapshot: &Snapshot, arrived: u64, ends: u32) {
-        self.arrived = arrived;
-        self.ends |= ends;
-        if snapshot.arrived == arrived && snapshot.ends() == ends {
-            self.news = snapshot.news;
+    /// Notes an edge that another process that shares the set has reported.
+    pub const fn follow(&mut self, edge: Edge) {
+        self.arrived = edge.arrived;
+        self.ends |= edge.ends;
+        self.news = edge.news;
+    }
+
+    pub const fn edge(&self) -> Edge {
+        Edge {
+            arrived: self.arrived,
+            ends: self.ends,
+            news: self.news,
         }
-    }
-
-    /// The reported count of arrivals.
-    pub const fn arrived(&self) -> u64 {
-        self.arrived
-    }
-
-    /// The reported ends.
-    pub const fn ends(&self) -> u32 {
-        self.ends
     }
 
     /// The state of a member that was just added. Where there is no room now, the edge for room is due.

@@ -131,7 +131,7 @@ impl EpollSet {
                 item.change = 1;
                 entry.describe(item.events, item.data, item.enabled);
                 if item.is_edge() && !item.fresh {
-                    entry.note_edge(item.change, item.reported.arrived(), item.reported.ends());
+                    entry.note_edge(item.change, item.reported.edge());
                 }
                 entry.set_name(name_of(&board, item.word), item.fd);
             }
@@ -242,14 +242,13 @@ impl EpollSet {
         let reported = board
             .as_ref()
             .and_then(|board| board.entry(number)?.reported_edge(change));
-        if let (Some((arrived, ends)), Some(item)) = (reported, items.get_mut(number as usize))
+        if let (Some(edge), Some(item)) = (reported, items.get_mut(number as usize))
             && item.word.kind() == Kind::Virtual
         {
-            let snapshot = item.snapshot();
             if core::mem::take(&mut item.fresh) {
-                item.reported = Reported::start(&snapshot);
+                item.reported = Reported::start(&item.snapshot());
             }
-            item.reported.follow(&snapshot, arrived, ends);
+            item.reported.follow(edge);
         }
     }
 
@@ -262,12 +261,7 @@ impl EpollSet {
             return true;
         }
         Self::entry(state, item, number).is_none_or(|entry| {
-            entry.claim_edge(
-                item.change,
-                item.reported.arrived(),
-                snapshot.arrived,
-                snapshot.ends(),
-            )
+            entry.claim_edge(item.change, item.reported.edge(), snapshot.edge())
         })
     }
 

@@ -7,9 +7,10 @@ use libc::{EPOLLIN, EPOLLRDHUP};
 use netchannel_abi::link::waiter as bits;
 use netchannel_ring::cell;
 
-use super::{EpollSet, State, flag, inner_data};
+use super::{EpollSet, State, flag, inner_data, readiness};
 use crate::descriptors::table::Kind;
 use crate::ground::sys;
+use crate::sockets::lane::Lane;
 use crate::sockets::listener::{self, Listener};
 use crate::sockets::listener::{sleeping, wake_ups};
 use crate::sockets::socket::{self, status};
@@ -17,7 +18,8 @@ use crate::waiting::wait::Peers;
 
 /// Longest first sleep after a member was removed: a wake-up may be on its way to it.
 const SLEEP_AFTER_REMOVAL: i64 = 50_000_000;
-/// Longest sleep where another process uses the set, which may take a token for this process.
+/// Longest sleep where another process uses the set, which may take a token for this process, or has a member whose
+/// peer is gone.
 const SLEEP_WHEN_SHARED: i64 = 10_000_000;
 /// Longest sleep where an anchor brings no tokens any more.
 const SLEEP_WITHOUT_TOKENS: i64 = 1_000_000;
@@ -62,7 +64,7 @@ impl EpollSet {
         let mut limit = i64::MAX;
         let mut news = false;
         if let Some(mut state) = self.state.lock() {
-            let (news_before, untold_members) = Self::unwatch_armed(&mut state);
+            let (news_before, without_tokens) = Self::unwatch_armed(&mut state);
             // Other threads may have queued several members since the last look, when no thread slept that they would
             // have woken.
             news = news_before | self.check_queues(&mut state) | self.has_ready(&mut state);
@@ -72,8 +74,8 @@ impl EpollSet {
             if self.has_others(&state) {
                 limit = SLEEP_WHEN_SHARED;
                 Self::watch_all(&mut state);
-            } else if untold_members {
-                limit = SLEEP_WITHOUT_TOKENS;
+            } else {
+                limit = limit.min(without_tokens);
             }
             limit = limit.min(Self::longest_sleep(&state));
         }
@@ -109,9 +111,9 @@ impl EpollSet {
     }
 
     /// Stops watching members that are armed and have no news: a token will come for them. Returns whether a member has
-    /// news from before it was armed, and whether members are left for which no token comes.
-    fn unwatch_armed(state: &mut State) -> (bool, bool) {
-        let (mut news, mut untold_members) = (false, false);
+    /// news from before it was armed, and how long to sleep where members are left for which no token comes.
+    fn unwatch_armed(state: &mut State) -> (bool, i64) {
+        let (mut news, mut limit) = (false, i64::MAX);
         for index in (0..state.watched.as_slice().len()).rev() {
             let number = state.watched.as_slice()[index];
             let Some(item) = state.items.get(number as usize) else {
@@ -119,7 +121,9 @@ impl EpollSet {
             };
             let Some(lane) = item.lane() else { continue };
             if !item.registered {
-                untold_members |= item.enabled && !lane.socket.has(status::PEER_GONE);
+                if item.enabled {
+                    limit = limit.min(sleep_without_token(&lane));
+                }
                 continue;
             }
             let armed = lane.own().waiter.load(Ordering::Relaxed) & bits::DATA != 0;
@@ -135,7 +139,7 @@ impl EpollSet {
                 state.watched.remove(number);
             }
         }
-        (news, untold_members)
+        (news, limit)
     }
 
     /// Watches all members again: another process may have taken their tokens.
@@ -328,5 +332,17 @@ impl EpollSet {
                 .ready
                 .front()
                 .is_some_and(|number| must_report(&number))
+    }
+}
+
+/// How long to sleep for a member whose anchor is not in the inner set.
+fn sleep_without_token(lane: &Lane) -> i64 {
+    if !lane.socket.has(status::PEER_GONE) {
+        SLEEP_WITHOUT_TOKENS
+    } else if lane.socket.is_unshared() || readiness(lane) & flag(libc::EPOLLHUP) != 0 {
+        i64::MAX
+    } else {
+        // A relative may still end this side.
+        SLEEP_WHEN_SHARED
     }
 }
