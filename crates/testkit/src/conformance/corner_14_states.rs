@@ -17,6 +17,7 @@ cases! {
         corner_14_states_shutdown_says_that_it_is_connected,
         corner_14_states_shutdown_before_connect,
         corner_14_states_shutdown_of_a_bound_socket,
+        corner_14_states_bind_of_an_accepted_socket,
         corner_14_states_addresses_from_one_port_twice,
         corner_14_states_addresses_from_one_port_in_two_processes,
         corner_14_states_addresses_of_a_client,
@@ -74,6 +75,17 @@ fn expect_shut(family: Family, socket: Descriptor) {
 
 fn corner_14_states_shutdown_before_connect(family: Family) {
     expect_shut(family, tcp(family));
+}
+
+fn corner_14_states_bind_of_an_accepted_socket(family: Family) {
+    let (listening, address) = listener(family);
+    set_int(listening, libc::IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    let client = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    for own in [address, sys::getsockname(client).unwrap()] {
+        assert_eq!(sys::bind(server, own), Err(Errno(libc::EINVAL)));
+    }
+    expect_alive(client, server);
 }
 
 fn corner_14_states_shutdown_of_a_bound_socket(family: Family) {

@@ -81,6 +81,8 @@ pub unsafe fn refuse_bind(
     };
     let made = limits::stream_socket(family)?;
     options::replay(socket, made);
+    // The first bind takes a port.
+    let _ = sys::set_option(made, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 0);
     let (name, size) = names::to_sockaddr(&anywhere);
     let size = socklen_t::try_from(size).unwrap_or(0);
     // SAFETY: the kernel reads the caller's address, and a local one.

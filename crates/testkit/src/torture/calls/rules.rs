@@ -115,6 +115,7 @@ use Scope::{Rest, Step as Once};
 #[rustfmt::skip]
 pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, RECEIVING, ["", "", "-1 EFAULT", ""]),
+    rule("2.5", Rest, RECEIVING, ["", "", "waited -1 EFAULT", "waited n"]),
     rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
     // It has passed over an urgent byte.
@@ -134,6 +135,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["IP_MTU", "SO_DONTROUTE|IP_TOS|SO_MARK", "-1 ENOTCONN", "0"]),
+    // An IPv6 socket keeps its way over a bind.
+    rule("8.8", Once, &["getsockopt"], ["IP_MTU", "bind", "0", "-1 ENOTCONN"]),
     rule("8.8", Once, &["getsockopt"], ["TCP_WINDOW_CLAMP", "", "0", "0"]),
     rule("8.8", Once, &["getsockopt"], ["IP_MULTICAST_TTL", "accept&unspec", "0", "0"]),
     rule("8.9", Once, &["getsockopt"], ["SO_SNDBUF", "", "0", "0"]),
@@ -146,6 +149,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD", "0", "-1 ENOTCONN"]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
+    // What a window holds back, its end with it, meets no closed or shut socket yet.
+    rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n", "-1 EPIPE"]),
+    rule("8.9", Rest, &["bind"], ["", "setsockopt*SO_RCVBUF&SHUT_WR|setsockopt*SO_RCVBUF&SHUT_RDWR", "-1 EINVAL", "0"]),
     rule("8.9", Rest, RECEIVING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n|0|-1 EAGAIN", "-1 EPIPE"]),
     // An urgent byte, or an end, that TCP's window holds back has not arrived yet.
     rule("8.9", Once, RECEIVING, ["MSG_OOB", "100000|400000", "-1 EAGAIN|-1 EINVAL", "n"]),
@@ -203,6 +209,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
     rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE", "-1 EAGAIN|n"]),
+    rule("8.18", Rest, &["recvmmsg"], ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     // TCP begins at another sequence number, which counts as sent.
