@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
+use super::arguments::{self, buffers_of, check_target, sending};
 use super::datagrams;
 use super::readiness::Timeout;
 use crate::connections::asking;
@@ -88,38 +89,6 @@ unsafe fn write_vectors(
         }
         transfer::send(lane, &list, flags)
     }
-}
-
-/// Checks the address of a send as the kernel does. A connected socket ignores it; with `MSG_FASTOPEN` it must be an
-/// address to connect to.
-unsafe fn check_target(
-    address: *const sockaddr,
-    length: socklen_t,
-    flags: c_int,
-) -> Result<(), i32> {
-    // SAFETY: the program's address.
-    unsafe { names::check(address, length)? };
-    if flags & libc::MSG_FASTOPEN == 0 {
-        return Ok(());
-    }
-    if (length as usize) < size_of::<libc::sa_family_t>() {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: the same.
-    if unsafe { names::is_unspecified(address, length) } {
-        return Err(libc::EOPNOTSUPP);
-    }
-    Ok(())
-}
-
-/// The buffers of a message.
-#[inline(always)]
-unsafe fn buffers_of(message: &msghdr) -> Result<user::Vectors, i32> {
-    if message.msg_iovlen > 1024 {
-        return Err(libc::EMSGSIZE);
-    }
-    // SAFETY: the program's list.
-    unsafe { user::vectors(message.msg_iov, message.msg_iovlen) }
 }
 
 /// Sends a message. TCP ignores its address and control data, but checks them.
@@ -255,11 +224,10 @@ hook! {
     fn preadv2(
         fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
     ) -> ssize_t {
-        match (lane(fd), positioned(offset, count, flags)) {
-            (Some(mut lane), Some(flags)) => {
-                transfer::result(read_vectors(&mut lane, vectors, count, flags))
-            }
-            _ => real::preadv2(fd, vectors, count, offset, flags),
+        match positioned(offset, count, flags) {
+            Some(as_received) => receiving!(fd, as_received, real::preadv2(fd, vectors, count, offset, flags),
+                |lane| read_vectors(&mut lane, vectors, count, as_received)),
+            None => real::preadv2(fd, vectors, count, offset, flags),
         }
     }
 
@@ -270,7 +238,9 @@ hook! {
     }
 
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
-        through!(fd, kernel!(fd, real::write(fd, buffer, length),
+        sending!(fd, user::read_write_buffer(buffer, length)
+                .and_then(|buffer| arguments::has_byte(&buffer)),
+            kernel!(fd, real::write(fd, buffer, length),
                 |asker| datagrams::send((fd, &asker), (buffer, length), 0, NO_ADDRESS)),
             |lane| user::read_write_buffer(buffer, length)
                 .and_then(|buffer| transfer::send(&mut lane, &buffer, 0)))
@@ -284,7 +254,7 @@ hook! {
         if !(0..=1024).contains(&count) {
             return real::writev(fd, vectors, count);
         }
-        through!(fd, kernel!(fd, real::writev(fd, vectors, count),
+        sending!(fd, arguments::vectors_have_byte(vectors, count), kernel!(fd, real::writev(fd, vectors, count),
                 |asker| datagrams::write_vectors((fd, &asker), vectors, count)),
             |lane| write_vectors(&mut lane, vectors, count, 0))
     }
@@ -292,11 +262,11 @@ hook! {
     fn pwritev2(
         fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
     ) -> ssize_t {
-        match (lane(fd), positioned(offset, count, flags)) {
-            (Some(mut lane), Some(flags)) => {
-                transfer::result(write_vectors(&mut lane, vectors, count, flags))
-            }
-            _ => real::pwritev2(fd, vectors, count, offset, flags),
+        match positioned(offset, count, flags) {
+            Some(as_sent) => sending!(fd, arguments::vectors_have_byte(vectors, count),
+                real::pwritev2(fd, vectors, count, offset, flags),
+                |lane| write_vectors(&mut lane, vectors, count, as_sent)),
+            None => real::pwritev2(fd, vectors, count, offset, flags),
         }
     }
 
@@ -449,7 +419,9 @@ hook! {
     }
 
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
-        through!(fd, kernel!(fd, real::send(fd, buffer, length, flags),
+        sending!(fd, user::buffer(buffer, length)
+                .and_then(|buffer| arguments::has_byte(&buffer)),
+            kernel!(fd, real::send(fd, buffer, length, flags),
                 |asker| datagrams::send((fd, &asker), (buffer, length), flags, NO_ADDRESS)),
             |lane| user::buffer(buffer, length)
                 .and_then(|buffer| transfer::send(&mut lane, &buffer, flags)))
@@ -464,13 +436,16 @@ hook! {
         address: *const sockaddr, address_length: socklen_t,
     ) -> ssize_t {
         if !address.is_null()
+            && deferred::at(fd).is_none()
             && let Err(error) = crate::connections::connection::before_kernel_use(fd)
         {
             return real::fail(error);
         }
         let to = (address, address_length);
         let asks = |asker| datagrams::send((fd, &asker), (buffer, length), flags, to);
-        through!(fd, kernel!(fd, {
+        sending!(fd, user::buffer(buffer, length)
+            .and_then(|buffer| arguments::has_byte_for(&buffer, address, address_length, flags)),
+        kernel!(fd, {
             let sent = real::sendto(fd, buffer, length, flags, address, address_length);
             match asking::taker(fd, to, sent) {
                 None => sent,
@@ -488,16 +463,14 @@ hook! {
     }
 
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-        match lane(fd) {
-            None => kernel!(fd, {
-                let sent = rights::send(fd, message, flags);
-                match datagrams::taker_of_message(fd, message, sent) {
-                    None => sent,
-                    Some(asker) => transfer::result(datagrams::send_message((fd, &asker), message, flags)),
-                }
-            }, |asker| datagrams::send_message((fd, &asker), message, flags)),
-            Some(mut lane) => transfer::result(send_message(&mut lane, message, flags)),
-        }
+        sending!(fd, arguments::message_has_byte(message), kernel!(fd, {
+            let sent = rights::send(fd, message, flags);
+            match datagrams::taker_of_message(fd, message, sent) {
+                None => sent,
+                Some(asker) => transfer::result(datagrams::send_message((fd, &asker), message, flags)),
+            }
+        }, |asker| datagrams::send_message((fd, &asker), message, flags)),
+            |lane| send_message(&mut lane, message, flags))
     }
 
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
@@ -505,7 +478,7 @@ hook! {
             user::read(messages.wrapping_add(index))
                 .is_ok_and(|message| message.msg_hdr.msg_controllen > 0)
         };
-        if lane(fd).is_none() && asking::at(fd).is_none()
+        if deferred::at(fd).is_none() && lane(fd).is_none() && asking::at(fd).is_none()
             && !(0..count.min(MOST_MESSAGES) as usize).any(carries)
         {
             let sent = real::sendmmsg(fd, messages, count, flags);

@@ -474,20 +474,23 @@ hook! {
             }
             return result;
         }
-        let asks = match request {
-            libc::FIONREAD | libc::TIOCOUTQ => deferred::at(fd).is_none(),
-            SIOCOUTQNSD | SIOCGSTAMP | SIOCGSTAMPNS | SIOCATMARK => true,
-            _ => false,
-        };
-        let known = if asks { lane(fd) } else { None };
-        let Some(lane) = known else { return real::ioctl(fd, request, argument) };
-        let answer = match request {
-            libc::FIONREAD => lane.unread_count(),
-            libc::TIOCOUTQ | SIOCOUTQNSD => lane.unacknowledged(),
+        let asks = matches!(
+            request,
+            libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD | SIOCGSTAMP | SIOCGSTAMPNS | SIOCATMARK
+        );
+        // A deferred connection has no bytes, and is not announced by a question.
+        let silent = asks && deferred::at(fd).is_some();
+        let known = if asks && !silent { lane(fd) } else { None };
+        if known.is_none() && !silent {
+            return real::ioctl(fd, request, argument);
+        }
+        let answer = match (request, known) {
             // No option asked for timestamps before the bytes came.
-            SIOCGSTAMP | SIOCGSTAMPNS => return real::fail(libc::ENOENT),
-            SIOCATMARK => u64::from(lane.is_at_mark()),
-            _ => return real::ioctl(fd, request, argument),
+            (SIOCGSTAMP | SIOCGSTAMPNS, _) => return real::fail(libc::ENOENT),
+            (_, None) => 0,
+            (libc::FIONREAD, Some(lane)) => lane.unread_count(),
+            (SIOCATMARK, Some(lane)) => u64::from(lane.is_at_mark()),
+            (_, Some(lane)) => lane.unacknowledged(),
         };
         match user::write(value, c_int::try_from(answer).unwrap_or(c_int::MAX)) {
             Ok(()) => 0,

@@ -95,6 +95,9 @@ hook! {
     }
 
     fn listen(fd: c_int, backlog: c_int) -> c_int {
+        if deferred::at(fd).is_some() {
+            return real::fail(libc::EINVAL);
+        }
         let socket = match connection::before_kernel_use(fd) {
             Ok(socket) => socket,
             Err(error) => return real::fail(error),
@@ -334,6 +337,9 @@ hook! {
     }
 
     fn sockatmark(fd: c_int) -> c_int {
+        if deferred::at(fd).is_some() {
+            return 0;
+        }
         match lane(fd) {
             None => real::sockatmark(fd),
             Some(lane) => c_int::from(lane.is_at_mark()),

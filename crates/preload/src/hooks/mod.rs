@@ -35,6 +35,7 @@ macro_rules! hook {
     };
 }
 
+mod arguments;
 mod borrowing;
 mod data;
 mod datagrams;

@@ -63,6 +63,7 @@ mod corner_17_sets;
 mod corner_17_waits;
 mod deferred;
 mod deferred_shared;
+mod deferred_silent;
 mod descriptors;
 mod dual_stack;
 mod executed;

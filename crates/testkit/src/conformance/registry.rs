@@ -52,6 +52,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_15_vfork::CASES,
     crate::deferred::CASES,
     crate::deferred_shared::CASES,
+    crate::deferred_silent::CASES,
     crate::descriptors::CASES,
     crate::dual_stack::CASES,
     crate::foreign_calls::CASES,

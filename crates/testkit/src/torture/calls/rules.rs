@@ -142,6 +142,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Once, &["getsockopt"], ["SO_SNDBUF", "", "0", "0"]),
     rule("8.9", Once, &["getsockopt"], ["SO_RCVBUF", "", "0", "0"]),
     rule("8.9", Rest, BUFFERED, ["", "setsockopt*SO_RCVBUF|setsockopt*SO_SNDBUF", "", ""]),
+    // Of a small window TCP sends a half at once, though it is to be held back.
+    rule("8.9", Rest, RECEIVING, ["", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "n", "-1 EAGAIN|waited"]),
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
@@ -210,6 +212,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
     rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE", "-1 EAGAIN|n"]),
     rule("8.18", Rest, &["recvmmsg"], ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
+    // No message is looked for.
+    rule("8.18", Once, &["recvmmsg"], ["{0,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     // TCP begins at another sequence number, which counts as sent.
