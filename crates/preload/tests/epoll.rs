@@ -173,13 +173,20 @@ fn a_member_added_while_full_is_told_of_room() {
 fn what_another_process_was_told_is_told_no_more() {
     let mut seen = Reported::start(&look(OUT, 0, 0));
     let more = look(IN | OUT, 10, 0);
-    seen.follow(&more, 10, 0);
-    assert_eq!(seen.arrived(), 10);
+    seen.follow(more.edge());
     assert!(!seen.differs(&more, IN | OUT));
     // Bytes and an end that came after the report are news.
     assert!(seen.differs(&look(IN | OUT, 11, 0), IN));
     let ended = look(IN | OUT | RDHUP, 10, 0);
     assert!(seen.differs(&ended, IN | OUT | RDHUP));
-    seen.follow(&ended, 10, RDHUP);
+    seen.follow(ended.edge());
     assert!(!seen.differs(&ended, IN | OUT | RDHUP));
+    // A wake-up without bytes.
+    let woken = Snapshot {
+        news: 1,
+        ..look(OUT, 11, 0)
+    };
+    assert!(seen.differs(&woken, OUT));
+    seen.follow(woken.edge());
+    assert!(!seen.differs(&woken, OUT));
 }

@@ -47,6 +47,12 @@ pub const fn word(from: u64, answer: OnReply, now: u64) -> u64 {
     (now.wrapping_add(LONGEST) & TIME) << 36 | sent << 24 | from & SEQUENCE
 }
 
+/// The word of a hold that is corked from now on.
+#[must_use]
+pub const fn corked(word: u64) -> u64 {
+    word & !(SENT << 24)
+}
+
 /// Whether the reader, which has `sent` so many bytes now, has released the bytes that `word` held back.
 #[must_use]
 pub const fn is_released_by(word: u64, sent: u64) -> bool {
@@ -138,6 +144,7 @@ mod tests {
             let held = word(5, OnReply::Releases(sent), 1_000);
             assert!(!is_released_by(held, sent));
             assert!(is_released_by(held, sent + 1));
+            assert_eq!(corked(held), word(5, OnReply::Keeps, 1_000));
             assert_eq!(time_left(held, 1_000), LONGEST);
             assert!(!is_released_by(word(5, OnReply::Keeps, 1_000), sent));
         }

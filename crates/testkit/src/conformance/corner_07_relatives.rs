@@ -79,7 +79,9 @@ fn expect_told(
         let child = fork_child(|| watch(shared.unwrap_or_else(make)));
         act();
         child.join();
-        shared.map(|set| sys::close(set).unwrap());
+        if let Some(set) = shared {
+            sys::close(set).unwrap();
+        }
     }
 }
 

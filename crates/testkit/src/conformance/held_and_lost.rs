@@ -5,6 +5,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::held::{SOON, cork};
 use crate::helpers::{file_of, send_and_wait};
 
 cases! {
@@ -12,6 +13,7 @@ cases! {
         held_and_lost_to_who_closes,
         held_and_lost_to_who_shuts_both,
         held_and_lost_to_who_is_killed,
+        held_and_kept_by_a_cork_that_comes_later,
         held_and_kept_by_who_had_ended,
         held_and_kept_by_who_ends_reading_later,
         held_and_dropped_by_a_reset,
@@ -55,6 +57,26 @@ fn held_and_lost_to_who_shuts_both(family: Family) {
     assert_eq!(sys::send(client, &[], QUIET), Err(PIPE));
     let received = sys::recv(server, &mut [0; 8], 0);
     assert_eq!(received, Err(Errno(libc::ECONNRESET)));
+}
+
+/// Nothing that the peer does releases what is corked, however it was held back before.
+fn held_and_kept_by_a_cork_that_comes_later(family: Family) {
+    let (client, server) = pair(family);
+    let held = crate::held::hold(client, b"held");
+    cork(client, 1);
+    send_all(server, b"answer");
+    expect_bytes(client, b"answer");
+    held.expect_nothing(server);
+    cork(client, 0);
+    expect_bytes(server, b"held");
+    let held = crate::held::hold(client, b"held");
+    cork(client, 1);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    let events = poll_one(client, libc::POLLIN, 0);
+    if held.0.elapsed() < SOON {
+        assert_eq!(events, libc::POLLIN);
+    }
 }
 
 fn held_and_lost_to_who_is_killed(family: Family) {

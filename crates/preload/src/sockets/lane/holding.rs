@@ -322,13 +322,24 @@ impl Lane {
         }
     }
 
-    /// As [`Self::release_held`], takes the transmit lock, and checks that the socket is still open.
+    /// Keeps what is held back, whatever the peer sends. The caller holds the transmit lock.
+    fn cork_held(&self) {
+        let word = &self.socket.entry.held;
+        let before = word.load(Ordering::Relaxed);
+        if self.is_held(before, milliseconds()) {
+            let corked = held::corked(before);
+            word.store(corked, Ordering::Relaxed);
+            held::publish(&self.own().held, corked);
+        }
+    }
+
+    /// Runs `change` with the transmit lock, where the socket is still open.
     #[cold]
-    fn push(&self) {
+    fn change_hold(&self, change: impl FnOnce(&Self)) {
         let transmit = &self.socket.entry.transmit;
         if lock::acquire(&transmit.lock) {
             if self.socket.is(self.fd) {
-                self.release_held();
+                change(self);
             }
             lock::release(&transmit.lock);
         }
@@ -337,15 +348,20 @@ impl Lane {
 
 /// Called when the program has set or cleared `TCP_CORK` or `TCP_NODELAY`.
 pub fn note_cork(socket: &Socket, fd: i32, name: i32, on: bool) {
-    let corks = name == libc::TCP_CORK;
-    if corks && on {
-        socket.mark(status::HOLDS);
-    } else if (corks || on)
+    let corks = name == libc::TCP_CORK && on;
+    let lane = || (socket.word.kind() == Kind::Virtual).then(|| Lane::of(*socket, fd));
+    if (on || name == libc::TCP_CORK)
         && socket.has(status::HOLDS)
-        && socket.word.kind() == Kind::Virtual
-        && let Some(lane) = Lane::of(*socket, fd)
+        && let Some(lane) = lane().flatten()
     {
-        lane.push();
+        lane.change_hold(if corks {
+            Lane::cork_held
+        } else {
+            Lane::release_held
+        });
+    }
+    if corks {
+        socket.mark(status::HOLDS);
     }
 }
 
