@@ -5,7 +5,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
-use crate::held::{SOON, cork};
+use crate::held::{self, Held, SOON, cork};
 use crate::helpers::{file_of, send_and_wait};
 
 cases! {
@@ -13,6 +13,7 @@ cases! {
         held_and_lost_to_who_closes,
         held_and_lost_to_who_shuts_both,
         held_and_lost_to_who_is_killed,
+        held_to_a_closed_peer,
         held_and_kept_by_a_cork_that_comes_later,
         held_and_kept_by_who_had_ended,
         held_and_kept_by_who_ends_reading_later,
@@ -24,9 +25,8 @@ cases! {
 const PIPE: Errno = Errno(libc::EPIPE);
 const QUIET: libc::c_int = libc::MSG_NOSIGNAL;
 
-fn hold(socket: Descriptor) {
-    let sent = sys::send(socket, b"held", libc::MSG_MORE);
-    assert_eq!(sent, Ok(4));
+fn hold(socket: Descriptor) -> Held {
+    held::hold(socket, b"held")
 }
 
 /// The end of the peer has released held-back bytes, which have met a reset. Any send returns the error before its
@@ -59,17 +59,29 @@ fn held_and_lost_to_who_shuts_both(family: Family) {
     assert_eq!(received, Err(Errno(libc::ECONNRESET)));
 }
 
+/// Held-back bytes do not meet a reset yet. The bytes that release them do.
+fn held_to_a_closed_peer(family: Family) {
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    let quietly = |flags| sys::send(client, b"lost", flags | QUIET);
+    assert_eq!(quietly(libc::MSG_MORE), Ok(4));
+    assert_eq!(quietly(0), Ok(4));
+    await_events(client, libc::POLLHUP);
+    assert_eq!(quietly(0), Err(PIPE));
+}
+
 /// Nothing that the peer does releases what is corked, however it was held back before.
 fn held_and_kept_by_a_cork_that_comes_later(family: Family) {
     let (client, server) = pair(family);
-    let held = crate::held::hold(client, b"held");
+    let held = hold(client);
     cork(client, 1);
     send_all(server, b"answer");
     expect_bytes(client, b"answer");
     held.expect_nothing(server);
     cork(client, 0);
     expect_bytes(server, b"held");
-    let held = crate::held::hold(client, b"held");
+    let held = hold(client);
     cork(client, 1);
     sys::close(server).unwrap();
     await_events(client, libc::POLLRDHUP);

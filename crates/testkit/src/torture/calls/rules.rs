@@ -214,7 +214,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, &["recvmmsg"], ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // No message is looked for.
     rule("8.18", Once, &["recvmmsg"], ["{0,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
-    rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec", "n", "-1 EPIPE"]),
+    // What was held back before the end is noticed meets it.
+    rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec|MSG_MORE&exit(|SPLICE_F_MORE&exec|SPLICE_F_MORE&exit(", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     // TCP begins at another sequence number, which counts as sent.
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
