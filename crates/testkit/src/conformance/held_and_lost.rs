@@ -5,6 +5,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::corner_12_dissolve::connect_unspecified;
 use crate::held::{self, Held, SOON, cork};
 use crate::helpers::{file_of, send_and_wait};
 
@@ -15,6 +16,7 @@ cases! {
         held_and_lost_to_who_is_killed,
         held_to_a_closed_peer,
         held_and_kept_by_a_cork_that_comes_later,
+        held_and_kept_where_an_answer_came_before_a_reset,
         held_and_kept_by_who_had_ended,
         held_and_kept_by_who_ends_reading_later,
         held_and_dropped_by_a_reset,
@@ -89,6 +91,18 @@ fn held_and_kept_by_a_cork_that_comes_later(family: Family) {
     if held.0.elapsed() < SOON {
         assert_eq!(events, libc::POLLIN);
     }
+}
+
+fn held_and_kept_where_an_answer_came_before_a_reset(family: Family) {
+    let (client, server) = pair(family);
+    let _ = hold(client);
+    send_all(server, b"answer");
+    await_events(server, libc::POLLIN);
+    connect_unspecified(client).unwrap();
+    await_events(server, libc::POLLHUP);
+    expect_bytes(server, b"held");
+    let received = sys::recv(server, &mut [0; 8], 0);
+    assert_eq!(received, Err(Errno(libc::ECONNRESET)));
 }
 
 fn held_and_lost_to_who_is_killed(family: Family) {

@@ -48,6 +48,9 @@ impl Lane {
             if self.socket.has(status::PEER_GONE) && !self.is_reset() {
                 return tail;
             }
+        } else if held::is_released_by(word, self.bytes_sent_visibly()) {
+            // They had come before the reset.
+            return tail;
         }
         // A reset discards held-back bytes with the connection.
         let own = self.socket.entry.receive.own.load(Ordering::Relaxed);
@@ -103,9 +106,13 @@ impl Lane {
 
     /// The sequence up to which the peer can see this side's stream, its end included.
     fn sent_visibly(&self) -> u64 {
-        let sent = self.socket.entry.transmit.own.load(Ordering::Relaxed);
         let end = u64::from(self.socket.has(status::SHUT_WRITE));
-        sent.wrapping_sub(self.held_count()).wrapping_add(end)
+        self.bytes_sent_visibly().wrapping_add(end)
+    }
+
+    fn bytes_sent_visibly(&self) -> u64 {
+        let sent = self.socket.entry.transmit.own.load(Ordering::Relaxed);
+        sent.wrapping_sub(self.held_count())
     }
 
     /// Whether `word`, by which this side holds bytes back, still holds any.

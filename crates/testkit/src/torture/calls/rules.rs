@@ -144,6 +144,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, BUFFERED, ["", "setsockopt*SO_RCVBUF|setsockopt*SO_SNDBUF", "", ""]),
     // Of a small window TCP sends a half at once, though it is to be held back.
     rule("8.9", Rest, RECEIVING, ["", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "n", "-1 EAGAIN|waited"]),
+    rule("8.9", Once, &["ioctl"], ["FIONREAD", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "0 int", "0 int=0"]),
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
@@ -203,7 +204,7 @@ pub const KEPT: &[Rule] = &[
     // The end of a process is noticed a moment later.
     rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
-    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0|-1 ECONNRESET", "-1 EAGAIN"]),
+    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(|SIGPIPE, default", "0|-1 ECONNRESET", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
     rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit|end(", "n", "n"]),
     rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit|end(", "0", "0"]),
