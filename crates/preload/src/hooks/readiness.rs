@@ -334,6 +334,11 @@ hook! {
                 connection::recognise_listener_of_relative(fd);
             }
             Kind::Fresh => {
+                if let Some(socket) = socket::of(fd)
+                    && let Some(done) = known.control_fresh(operation, fd, &socket, wanted)
+                {
+                    return outcome(done);
+                }
                 if let Err(error) = connection::before_kernel_use(fd) {
                     return real::fail(error);
                 }

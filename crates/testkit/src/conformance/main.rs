@@ -57,6 +57,7 @@ mod corner_15_limits;
 mod corner_15_vfork;
 mod corner_16_confined;
 mod corner_17_dissolved;
+mod corner_17_fresh;
 mod corner_17_held;
 mod corner_17_names;
 mod corner_17_sets;

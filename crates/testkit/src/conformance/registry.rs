@@ -46,6 +46,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_16_confined::CASES,
     crate::corner_17_waits::CASES,
     crate::corner_17_sets::CASES,
+    crate::corner_17_fresh::CASES,
     crate::corner_17_names::CASES,
     crate::corner_17_held::CASES,
     crate::corner_17_dissolved::CASES,

@@ -6,6 +6,7 @@ use crate::descriptors::{attach, limits};
 use crate::ground::{clock, sys};
 use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
+use crate::waiting::epoll;
 use crate::waiting::housekeeping::{DEFERRED, NEXT};
 use core::sync::atomic::Ordering;
 use netchannel_abi::address::Address;
@@ -43,8 +44,9 @@ pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -
     } else {
         NEXT.fetch_min(first, Ordering::Relaxed);
     }
-    turn_into(fd, socket, Kind::Deferred, State::Fresh);
+    let turned = turn_into(fd, socket, Kind::Deferred, State::Fresh);
     drop(replacing);
+    epoll::replaced(fd, &turned);
     Ok(())
 }
 

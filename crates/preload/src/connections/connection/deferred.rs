@@ -74,11 +74,6 @@ pub fn announce(fd: i32) -> bool {
 }
 
 fn announce_one(fd: i32, socket: &Socket) {
-    if socket.has_memberships() {
-        for number in other_numbers(fd, socket).iter().chain([&fd]) {
-            epoll::note_spent(*number, socket);
-        }
-    }
     match connect::announce(fd, socket, socket.entry.peer.load()) {
         Ok(true) => wait_for_relay(fd),
         Ok(false) => {}

@@ -32,7 +32,11 @@ pub use inherited::{InheritedOptions, note_bound, record_received};
 #[expect(clippy::type_complexity, reason = "it stands here alone")]
 pub static MATERIALISE: OnceLock<fn(c_int, &Socket, Reason) -> Result<(), c_int>> = OnceLock::new();
 
-fn materialise(fd: c_int, socket: &Socket, reason: Reason) -> Result<(), c_int> {
+/// Turns a fresh socket into the kernel's.
+///
+/// # Errors
+/// As [`MATERIALISE`] says.
+pub fn materialise(fd: c_int, socket: &Socket, reason: Reason) -> Result<(), c_int> {
     MATERIALISE.get().map_or(Err(libc::ENOTSUP), |materialise| {
         materialise(fd, socket, reason)
     })

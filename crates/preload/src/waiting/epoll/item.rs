@@ -35,7 +35,7 @@ pub(super) struct Item {
     pub registered: bool,
     /// The program has removed it, and its anchor is still in the inner set: it may be added again.
     pub lingers: bool,
-    /// The kernel itself reports it to the program; kept because it may still turn virtual.
+    /// The kernel itself reports it to the program, or will; kept because it may still turn virtual.
     pub native: bool,
     /// The index of its cell.
     pub cell: Option<usize>,
@@ -125,7 +125,7 @@ impl Item {
             fresh: true,
             registered: false,
             lingers: false,
-            native: matches!(word.kind(), Kind::Kernel | Kind::Deferred),
+            native: matches!(word.kind(), Kind::Fresh | Kind::Kernel | Kind::Deferred),
             cell: None,
             life: 0,
             change: 1,

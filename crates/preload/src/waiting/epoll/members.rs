@@ -210,14 +210,14 @@ impl EpollSet {
         Ok(state)
     }
 
-    fn find(&'static self, state: &mut State, fd: i32, word: Word) -> Option<u32> {
+    pub(super) fn find(&'static self, state: &mut State, fd: i32, word: Word) -> Option<u32> {
         let number = state.index.get(fd)?;
         let item = state.items.get(number as usize)?;
         let found = item.alive && item.word == word;
         (found && self.refresh(state, number)).then_some(number)
     }
 
-    fn change(state: &mut State, number: u32, event: &libc::epoll_event) {
+    pub(super) fn change(state: &mut State, number: u32, event: &libc::epoll_event) {
         let Some(item) = state.items.get_mut(number as usize) else {
             return;
         };
@@ -372,6 +372,7 @@ impl EpollSet {
             Kind::Epoll => {
                 state.nested.remove(number);
             }
+            Kind::Fresh => self.forget_fresh(state, number),
             _ => {}
         }
         state.index.clear(item.fd, number);

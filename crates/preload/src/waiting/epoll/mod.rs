@@ -34,6 +34,7 @@ mod report;
 mod shared;
 mod sleep;
 mod spares;
+mod unconnected;
 mod upkeep;
 mod wait;
 
@@ -59,7 +60,7 @@ pub use packing::{adopt_inherited, prepare_exec, undo_exec};
 pub use shared::{before_fork, reset_in_child};
 pub use sleep::SleepingSets;
 pub use spares::prepare;
-pub use upkeep::{add_link, before_replace, changed, forget, note_spent, relocate, replaced};
+pub use upkeep::{add_link, before_replace, changed, forget, relocate, replaced};
 
 /// A set that has a socket as a member, and the number of its item.
 #[derive(Clone, Copy)]
@@ -89,6 +90,8 @@ pub struct EpollSet {
     edges: AtomicU64,
     /// Whether it is a member of another set.
     has_parents: AtomicBool,
+    /// Fresh sockets are members.
+    has_fresh: AtomicBool,
     /// The set went through a fork: other processes may use it, too.
     shared: AtomicBool,
     /// The inner set is no member of the program's set, but of the sets around it.
@@ -127,6 +130,8 @@ struct State {
     unregistered: NumberSet,
     listeners: NumberSet,
     nested: NumberSet,
+    /// Fresh sockets, which the kernel's set does not have.
+    fresh: NumberSet,
     links: Vec<&'static LinkEnd>,
     /// When it was last published that a loop looks at them, in the clock's units.
     looked: u64,
@@ -245,6 +250,7 @@ pub fn closed(fd: i32, word: Word) {
         }
         *state = State::default();
     }
+    set.has_fresh.store(false, Ordering::Relaxed);
     attach::close_internal(set.wake_descriptor.swap(-1, Ordering::AcqRel));
     set.active.store(false, Ordering::Release);
     set.detached.store(false, Ordering::Release);
@@ -270,6 +276,7 @@ impl EpollSet {
             jobs: AtomicBool::new(false),
             edges: AtomicU64::new(0),
             has_parents: AtomicBool::new(false),
+            has_fresh: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             detached: AtomicBool::new(false),
             enrolled: AtomicBool::new(false),

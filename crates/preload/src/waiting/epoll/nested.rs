@@ -37,6 +37,7 @@ impl EpollSet {
             let parent = Membership::new(self, number);
             set.join_parent(parent);
             set.follow_parent(parent, true);
+            set.settle_fresh();
         }
         Ok(())
     }
@@ -154,6 +155,7 @@ impl EpollSet {
     /// Takes all tokens of this set and of the sets within it, so that the kernel's answer on it is about the kernel's
     /// own members.
     pub fn drain(&'static self) {
+        self.settle_fresh();
         if !self.is_active() {
             return;
         }

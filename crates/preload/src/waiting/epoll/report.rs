@@ -32,6 +32,10 @@ impl EpollSet {
 
     /// Whether a wait would report anything that the kernel does not know of.
     pub fn has_events(&'static self) -> bool {
+        if self.has_fresh() {
+            // TCP shows that it is not connected, whatever was asked for.
+            return true;
+        }
         if !self.is_active() {
             return false;
         }

@@ -125,6 +125,7 @@ impl EpollSet {
         state.free.clear();
         for (number, item) in (0..).zip(state.items.iter_mut()) {
             if item.alive
+                && item.word.kind() != Kind::Fresh
                 && let Some(entry) = board.entry(number)
             {
                 item.life = entry.claim().unwrap_or(0);

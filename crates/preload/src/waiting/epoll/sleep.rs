@@ -57,7 +57,7 @@ impl EpollSet {
     /// it is safe to sleep.
     pub(super) fn arm(&'static self) -> Option<(SleepingSets, i64)> {
         let asleep = self.announce_sleep();
-        if self.has_news() {
+        if self.has_news() || self.has_fresh() {
             asleep.wake();
             return None;
         }

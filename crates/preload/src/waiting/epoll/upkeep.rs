@@ -35,33 +35,22 @@ pub(super) fn item_of<'a>(
     (item.alive && same).then_some(item)
 }
 
-/// Notes one-shot events that the kernel has reported, of a socket that the kernel watched so far.
-pub fn note_spent(fd: i32, socket: &Socket) {
-    for member in memberships(socket) {
-        let Some(mut state) = member.set.state.lock() else {
-            continue;
-        };
-        let set = member.set.fd.load(Ordering::Relaxed);
-        if let Some(item) = item_of(&mut state, &member, socket)
-            && item.fd == fd
-            && item.events & flag(libc::EPOLLONESHOT) != 0
-        {
-            // An enabled member has at least `EPOLLERR` in the kernel's list.
-            let asked = kernel_events_of(set, fd);
-            item.enabled = asked.is_none_or(|asked| asked & flag(libc::EPOLLERR) != 0);
-        }
-    }
-}
-
-/// Removes the kernel's own registrations of `fd` before its file is replaced.
+/// Removes the kernel's own registrations of `fd` before its file is replaced, and notes one-shot events that the
+/// kernel has reported.
 pub fn before_replace(fd: i32, socket: &Socket) {
     for member in memberships(socket) {
         let Some(mut state) = member.set.state.lock() else {
             continue;
         };
         member.set.end_lingering(&mut state, member.item, Some(fd));
-        if item_of(&mut state, &member, socket).is_some_and(|item| item.fd == fd) {
+        let in_kernel = |item: &&mut Item| item.fd == fd && item.word.kind() != Kind::Fresh;
+        if let Some(item) = item_of(&mut state, &member, socket).filter(in_kernel) {
             let set = member.set.fd.load(Ordering::Relaxed);
+            if item.native && item.is_oneshot() {
+                // An enabled member has at least `EPOLLERR` in the kernel's list.
+                let asked = kernel_events_of(set, fd);
+                item.enabled = asked.is_none_or(|asked| asked & flag(libc::EPOLLERR) != 0);
+            }
             let _ = sys::epoll_control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
         }
     }
@@ -81,13 +70,13 @@ pub fn replaced(fd: i32, socket: &Socket) {
             continue;
         }
         set.remove(&mut state, member.item, true);
-        if set.activate().is_err() {
-            continue;
-        }
         let fresh = Item {
             enabled: item.enabled,
             ..Item::new(fd, socket.word, item.events, item.data)
         };
+        if !fresh.native && set.activate().is_err() {
+            continue;
+        }
         // As a rule this is the number that was just freed: then the membership stays valid.
         let number = EpollSet::allocate_item(&mut state);
         set.insert(&mut state, fresh, number);
@@ -109,10 +98,12 @@ pub fn replaced(fd: i32, socket: &Socket) {
                     (events | once, own_data() | u64::from(number) & NUMBER)
                 }
             };
-            // The kernel does not know a socket yet that was virtual.
-            let known = sys::epoll_control(set, libc::EPOLL_CTL_MOD, fd, events, data);
-            if known == Err(libc::ENOENT) {
-                let _ = sys::epoll_control(set, libc::EPOLL_CTL_ADD, fd, events, data);
+            let control = |operation| sys::epoll_control(set, operation, fd, events, data);
+            // The kernel does not know a socket yet that was fresh or virtual.
+            let is_unknown = item.word.kind() == Kind::Fresh
+                || control(libc::EPOLL_CTL_MOD) == Err(libc::ENOENT);
+            if is_unknown {
+                let _ = control(libc::EPOLL_CTL_ADD);
             }
         }
         set.changed();

@@ -76,6 +76,7 @@ impl EpollSet {
         }
         let mut deadline = Deadline::new(timeout);
         loop {
+            self.settle_fresh();
             if !self.is_active() {
                 match self.wait_inactive(out, &mut deadline, mask)? {
                     Some(count) => return Ok(count),
@@ -142,7 +143,7 @@ impl EpollSet {
             kernel_wait(fd, out, 0, mask)
         } else {
             self.sleepers.fetch_add(1, Ordering::SeqCst);
-            if self.is_active() {
+            if self.is_active() || self.has_fresh() {
                 // Added since: there are more members to look at.
                 self.sleepers.fetch_sub(1, Ordering::SeqCst);
                 return Ok(None);
