@@ -22,6 +22,8 @@ pub enum Accepted {
     Virtual(i32, Address),
     /// The kernel's accept on this descriptor will not wait, or must return the error.
     Kernel(i32),
+    /// The kernel's accept is tried, and if it finds nothing, everything is looked at.
+    Try(i32),
 }
 
 /// Accepts from either queue; waits if the listener is blocking.
@@ -88,6 +90,9 @@ fn find_connection(
     let mut held = None;
     // Where the sleep itself tells of the kernel's queue, a look before it would say no more.
     let mut told = None;
+    if socket.has(status::NONBLOCKING) && listener.may_try_kernel() {
+        return Ok(Accepted::Try(fd));
+    }
     loop {
         housekeeping::announce_due();
         let look = || {

@@ -177,7 +177,9 @@ hook! {
             return real::fail(libc::EINVAL);
         }
         loop {
-            match crate::connections::accepting::accept(fd, &socket, flags) {
+            let accepted = crate::connections::accepting::accept(fd, &socket, flags);
+            let tries = matches!(accepted, Ok(Accepted::Try(_)));
+            match accepted {
                 Ok(Accepted::Virtual(made, peer)) => {
                     if address.is_null() {
                         return made;
@@ -190,15 +192,17 @@ hook! {
                         }
                     };
                 }
-                Ok(Accepted::Kernel(fd)) => {
+                Ok(Accepted::Kernel(fd) | Accepted::Try(fd)) => {
+                    let room = if address.is_null() { 0 } else { names::room(length).unwrap_or(0) };
                     let made = real::accept4(fd, address, length, flags);
                     if made >= 0 {
-                        connection::note_kernel_accept(made, flags & libc::SOCK_NONBLOCK != 0);
+                        let peer = names::read(address, room.try_into().unwrap_or(0));
+                        connection::note_kernel_accept(made, &socket, flags & libc::SOCK_NONBLOCK != 0, peer);
                     } else if real::errno() == libc::EAGAIN
-                        && !socket.has(status::NONBLOCKING)
+                        && (tries || !socket.has(status::NONBLOCKING))
                         && table::get(fd).kind() == Kind::Listener
                     {
-                        // The kernel's listener never blocks: another process was quicker.
+                        // Another process was quicker, and the kernel's listener never blocks.
                         continue;
                     }
                     housekeeping::release(&socket);

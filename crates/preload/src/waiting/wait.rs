@@ -77,12 +77,6 @@ pub fn initialise() {
     SINGLE_PROCESSOR.store(sys::processors() == 1, Ordering::Relaxed);
 }
 
-/// Spins until `ready` or until the thread's budget is used up. True when ready.
-#[inline]
-pub fn spin(ready: impl FnMut() -> bool) -> bool {
-    spin_until(ready, RESTRAINT)
-}
-
 /// With whom a socket is connected, or an event loop: the greatest of its sockets' counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peers {
@@ -107,7 +101,13 @@ impl Peers {
     }
 }
 
-/// As [`spin`], in an event loop. The loop counts itself how often it spins in vain.
+/// Spins until `ready` or until the thread's budget is used up. True when ready.
+#[inline]
+pub fn spin_beside(peers: Peers, ready: impl FnMut() -> bool) -> bool {
+    spin_for(peers, RESTRAINT, ready)
+}
+
+/// As [`spin_beside`], in an event loop. The loop counts itself how often it spins in vain.
 #[inline]
 pub fn spin_in_loop(peers: Peers, ready: impl FnMut() -> bool) -> bool {
     spin_for(peers, RESTRAINT_OF_LOOP, ready)

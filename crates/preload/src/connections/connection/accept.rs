@@ -163,8 +163,8 @@ fn owns_port_by_now(user: u32, peer: &Address) -> bool {
     })
 }
 
-/// Records a connection that the kernel accepted on a listener of the library.
-pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
+/// Records a connection that the kernel accepted on a listener of the library, from this peer where it has told it.
+pub fn note_kernel_accept(fd: i32, listening: &Socket, nonblocking: bool, peer: Option<Address>) {
     let Some(socket) = socket::allocate(Kind::Kernel, State::Kernel) else {
         return;
     };
@@ -172,10 +172,12 @@ pub fn note_kernel_accept(fd: i32, nonblocking: bool) {
     if nonblocking {
         socket.mark(status::NONBLOCKING);
     }
-    if let Some(local) = names::kernel_address(fd, false) {
+    let named = listening.listener().map(|listener| listener.address);
+    let local = named.filter(|own| !own.is_wildcard());
+    if let Some(local) = local.or_else(|| names::kernel_address(fd, false)) {
         socket.entry.local.store(&local);
     }
-    if let Some(peer) = names::kernel_address(fd, true) {
+    if let Some(peer) = peer.or_else(|| names::kernel_address(fd, true)) {
         socket.entry.peer.store(&peer);
     }
     socket.falls_back(Reason::PlainClient);

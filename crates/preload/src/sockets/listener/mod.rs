@@ -156,6 +156,8 @@ pub struct Listener {
     was_reported: AtomicBool,
     /// The kernel has reported it since its queue was last seen empty, or its queue was never looked at.
     kernel_reported: AtomicBool,
+    /// An event loop was told of a connection in the kernel's queue, and no accept has tried that since.
+    told_by_kernel: AtomicBool,
     /// Wakes threads that sleep for connections without an event loop.
     pub wake_ups: WakeUps,
     /// The set in which a blocking accept sleeps, null before the first sleep.
@@ -222,6 +224,7 @@ impl Listener {
             is_left: AtomicBool::new(false),
             was_reported: AtomicBool::new(false),
             kernel_reported: AtomicBool::new(true),
+            told_by_kernel: AtomicBool::new(false),
             wake_ups: WakeUps::new(),
             wait_set: AtomicPtr::new(core::ptr::null_mut()),
             watchers: Lock::new(Vec::new()),
@@ -314,6 +317,20 @@ impl Listener {
     pub fn note_kernel_report(&self) {
         // Release: pairs with the acquire in `may_skip_kernel`, in whichever thread the program accepts.
         self.kernel_reported.store(true, Ordering::Release);
+    }
+
+    /// As [`Self::note_kernel_report`], where a set passes the report on to the program.
+    pub fn note_told_by_kernel(&self) {
+        self.note_kernel_report();
+        self.told_by_kernel.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an accept may try the kernel's queue before it looks for virtual connections: a set has told the program of
+    /// a connection there, and of no virtual one. True once for each report.
+    pub fn may_try_kernel(&self) -> bool {
+        self.told_by_kernel.load(Ordering::Relaxed)
+            && self.told_by_kernel.swap(false, Ordering::Relaxed)
+            && !self.was_reported.load(Ordering::Relaxed)
     }
 
     /// Called before the kernel's queue is looked at.

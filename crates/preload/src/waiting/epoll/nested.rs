@@ -116,7 +116,7 @@ impl EpollSet {
         if item.word.kind() == Kind::Listener
             && let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener())
         {
-            listener.note_kernel_report();
+            listener.note_told_by_kernel();
         }
         if let Some(set) = item.set()
             && set.is_active()

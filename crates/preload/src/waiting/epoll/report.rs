@@ -92,13 +92,9 @@ impl EpollSet {
                 let Some(item) = state.items.get(*number as usize) else {
                     continue;
                 };
-                let has_pending = if item.is_edge() {
-                    Listener::has_pending_for_edges
-                } else {
-                    Listener::has_pending_here
-                };
                 let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
-                if listener.is_some_and(has_pending) {
+                // The others are asked when they are reported: that may be a question to the kernel.
+                if !item.is_edge() || listener.is_some_and(Listener::has_pending_for_edges) {
                     state.ready.push(*number);
                 }
             }

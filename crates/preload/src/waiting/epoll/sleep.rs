@@ -89,7 +89,7 @@ impl EpollSet {
     /// Looks into the queues that listeners of the set share with relatives: where a relative uses the set, too, the
     /// event may have gone to it. True when a listener has a connection.
     pub(super) fn check_queues(&self, state: &mut State) -> bool {
-        if state.listeners.is_empty() {
+        if state.listeners.is_empty() || !self.shared.load(Ordering::Relaxed) {
             return false;
         }
         // Before their connections are counted.

@@ -18,6 +18,7 @@ use crate::sockets::listener::{Listener, sleeping, wake_ups};
 use crate::sockets::socket::Socket;
 use crate::waiting::epoll::SleepingSets;
 use crate::waiting::holds::{hold, release};
+use crate::waiting::wait::Peers;
 use crate::waiting::{epoll, housekeeping, replacement, signals, wait};
 
 use entries::UNUSED;
@@ -171,6 +172,9 @@ fn answer(count: usize, mask: *const libc::sigset_t) -> Result<usize, i32> {
 impl Call<'_> {
     fn run(&mut self, timeout: i64, mask: *const libc::sigset_t) -> Result<usize, i32> {
         self.watch_all();
+        if !self.options.loops && timeout < 0 {
+            return self.wait_once(mask);
+        }
         let mut start = 0;
         loop {
             let mut count = self.poll_now()?;
@@ -189,7 +193,7 @@ impl Call<'_> {
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
             }
-            if self.may_spin() && wait::spin(|| self.has_cheap_events()) {
+            if self.may_spin() && wait::spin_beside(self.peers(), || self.has_events()) {
                 continue;
             }
             let left = clock::remaining(timeout, start);
@@ -208,28 +212,41 @@ impl Call<'_> {
         }
     }
 
-    /// Whether a virtual descriptor is ready.
-    fn has_events(&self) -> bool {
-        let mut all = self.set.iter().zip(self.watches.iter());
-        all.any(|(entry, watch)| self.reported_events(watch, entry.events) != 0)
-    }
-
-    /// Whether a spin may pay: anything is watched that a look at memory can find ready, or an accept waits, for which a
-    /// question to the kernel is cheaper than the sleep. The queues of a listener are the kernel's.
-    fn may_spin(&self) -> bool {
-        !self.options.loops
-            || self.watches.iter().any(|watch| match watch {
-                Watch::Listener(socket, _) => !socket.listener().is_some_and(Listener::has_queues),
-                Watch::Lane(_) | Watch::Set(_) => true,
-                Watch::Kernel => false,
-            })
-    }
-
-    /// As [`Self::has_events`], in the program's own poll without a question to the kernel about the queues of listeners.
-    fn has_cheap_events(&self) -> bool {
-        if !self.options.loops {
-            return self.has_events();
+    /// Waits for an accept, which has just looked, and looks again whatever has ended the wait.
+    fn wait_once(&mut self, mask: *const libc::sigset_t) -> Result<usize, i32> {
+        if !(self.may_spin() && wait::spin_beside(self.peers(), || self.has_events())) {
+            self.sleep(-1, mask)?;
+            replacement::wait();
         }
+        self.set
+            .iter_mut()
+            .take(1)
+            .for_each(|listener| listener.revents = POLLIN);
+        Ok(1)
+    }
+
+    /// Whether a spin may pay: anything is watched that a look at memory can find ready. The queues of a listener are the
+    /// kernel's.
+    fn may_spin(&self) -> bool {
+        self.watches.iter().any(|watch| match watch {
+            Watch::Listener(socket, _) => !socket.listener().is_some_and(Listener::has_queues),
+            Watch::Lane(_) | Watch::Set(_) => true,
+            Watch::Kernel => false,
+        })
+    }
+
+    /// With whom the sockets are connected.
+    fn peers(&self) -> Peers {
+        let is_queued = |watch: &Watch| matches!(watch, Watch::Lane(lane) if lane.link.is_queued());
+        match self.watches.iter().any(is_queued) {
+            true => Peers::Queued,
+            false => Peers::Near,
+        }
+    }
+
+    /// Whether memory says that a virtual descriptor is ready. The kernel tells a sleeper at once of what is in the queues
+    /// of a listener.
+    fn has_events(&self) -> bool {
         let mut all = self.set.iter().zip(self.watches.iter());
         all.any(|(entry, watch)| match watch {
             Watch::Listener(socket, _) => {
@@ -573,16 +590,26 @@ fn serve(watches: &[Watch], kernel: &[pollfd]) {
             lane.take_tokens(None);
         }
     }
-    let mut rest = kernel.iter().skip(watches.len());
-    if rest.any(|entry| entry.revents != 0) {
-        listener::read_channels();
-        for watch in watches {
-            if let Watch::Listener(socket, _) = watch
-                && let Some(listener) = socket.listener()
-            {
+    let is_ready = |entry: &&pollfd| entry.revents != 0;
+    let ready = kernel.iter().skip(watches.len()).filter(is_ready);
+    let mut links = ready.clone().count();
+    for watch in watches {
+        if let Watch::Listener(socket, _) = watch
+            && let Some(listener) = socket.listener()
+        {
+            let told = |fd: i32| ready.clone().filter(|entry| entry.fd == fd).count();
+            let (wake_ups, offers) = (told(listener.wake_ups.fd()), told(listener.channel()));
+            let queued: usize = listener.queues().into_iter().map(told).sum();
+            if wake_ups > 0 {
                 listener.wake_ups.take_one();
+            }
+            if offers > 0 {
                 listener.take_offers();
             }
+            links = links.saturating_sub(wake_ups + offers + queued);
         }
+    }
+    if links > 0 {
+        listener::read_channels();
     }
 }
