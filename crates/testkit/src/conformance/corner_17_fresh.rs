@@ -307,14 +307,15 @@ fn corner_17_fresh_and_a_fork(family: Family) {
     for child_connects in [false, true] {
         let socket = tcp(family);
         let set = set_with(socket, ALL);
-        let (connects, ends) = (Baton::new(), Baton::new());
+        let (connects, looked, ends) = (Baton::new(), Baton::new(), Baton::new());
         let child = fork_child(|| {
             if child_connects {
                 sys::connect(socket, address).unwrap();
             } else {
                 connects.take();
             }
-            assert_eq!(shown(set, 0), OUT);
+            assert_eq!(shown(set, PATIENCE_MILLISECONDS), OUT);
+            looked.pass();
             ends.take();
         });
         if !child_connects {
@@ -322,7 +323,8 @@ fn corner_17_fresh_and_a_fork(family: Family) {
             connects.pass();
         }
         let server = sys::accept(listening).unwrap();
-        assert_eq!(shown(set, 0), OUT);
+        looked.take();
+        assert_eq!(shown(set, PATIENCE_MILLISECONDS), OUT);
         expect_alive(socket, server);
         ends.pass();
         child.join();

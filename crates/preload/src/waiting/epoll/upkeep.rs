@@ -43,12 +43,12 @@ pub fn before_replace(fd: i32, socket: &Socket) {
             continue;
         };
         member.set.end_lingering(&mut state, member.item, Some(fd));
-        let in_kernel = |item: &&mut Item| item.fd == fd && item.word.kind() != Kind::Fresh;
+        let in_kernel = |item: &&mut Item| item.current_fd == fd && item.word.kind() != Kind::Fresh;
         if let Some(item) = item_of(&mut state, &member, socket).filter(in_kernel) {
             let set = member.set.fd.load(Ordering::Relaxed);
             if item.native && item.is_oneshot() {
                 // An enabled member has at least `EPOLLERR` in the kernel's list.
-                let asked = kernel_events_of(set, fd);
+                let asked = kernel_events_of(set, item.fd);
                 item.enabled = asked.is_none_or(|asked| asked & flag(libc::EPOLLERR) != 0);
             }
             let _ = sys::epoll_control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -66,20 +66,27 @@ pub fn replaced(fd: i32, socket: &Socket) {
         let Some(item) = item_of(&mut state, &member, socket).copied() else {
             continue;
         };
-        if item.fd != fd {
+        if item.current_fd != fd {
             continue;
         }
         set.remove(&mut state, member.item, true);
         let fresh = Item {
             enabled: item.enabled,
-            ..Item::new(fd, socket.word, item.events, item.data)
+            current_fd: fd,
+            ..Item::new(item.fd, socket.word, item.events, item.data)
         };
         if !fresh.native && set.activate().is_err() {
             continue;
         }
         // As a rule this is the number that was just freed: then the membership stays valid.
         let number = EpollSet::allocate_item(&mut state);
+        let named = state.index.get(item.fd);
         set.insert(&mut state, fresh, number);
+        if item.fd != fd {
+            // The number under which it was added is closed here, and may be another member's.
+            state.index.clear(item.fd, number);
+            named.inspect(|named| state.index.set(item.fd, *named));
+        }
         drop(state);
         if number != member.item {
             set.forget_membership(socket, member.item);
