@@ -15,6 +15,8 @@ cases! {
         corner_07_relatives_are_told_of_a_dissolved_connection,
         corner_07_relatives_are_told_of_a_reset,
         corner_07_relatives_get_an_edge_once,
+        corner_07_relatives_that_wait_all_hear,
+        corner_07_relatives_killed_in_their_sleep_cost_nothing,
     ];
 }
 
@@ -191,4 +193,92 @@ fn corner_07_relatives_get_an_edge_once(family: Family) {
     child_baton.pass();
     child.join();
     assert_eq!(told(), 0);
+}
+
+/// Waits for news of a connection.
+fn wait_by(way: Way, socket: Descriptor, watches: &Baton) {
+    let set = sys::epoll_create().unwrap();
+    if way == Way::Set {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, IN, 7).unwrap();
+    }
+    watches.pass();
+    match way {
+        Way::Receive => drop(sys::recv(socket, &mut [0; 8], libc::MSG_PEEK)),
+        Way::Poll => drop(await_events(socket, libc::POLLIN)),
+        Way::Set => assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Receive,
+    Poll,
+    Set,
+}
+
+const WAYS: [Way; 3] = [Way::Receive, Way::Poll, Way::Set];
+
+/// Each waits for itself, and nobody reads.
+fn corner_07_relatives_that_wait_all_hear(family: Family) {
+    for first in WAYS {
+        for second in WAYS {
+            for _ in 0..4 {
+                let (client, server) = pair(family);
+                let watches = Baton::new();
+                let children = [first, second].map(|way| {
+                    fork_child(|| {
+                        sys::close(server).unwrap();
+                        wait_by(way, client, &watches);
+                    })
+                });
+                (0..2).for_each(|_| watches.take());
+                children
+                    .iter()
+                    .for_each(|child| await_asleep(child.process));
+                send_all(server, b"x");
+                children.iter().for_each(Child::join);
+                close_both(client, server);
+            }
+        }
+    }
+}
+
+/// Processor time of this process.
+fn used() -> Duration {
+    let used = sys::usage(libc::RUSAGE_SELF).unwrap();
+    [used.ru_utime, used.ru_stime]
+        .iter()
+        .map(|time| {
+            Duration::from_secs(time.tv_sec.cast_unsigned())
+                + Duration::from_micros(time.tv_usec.cast_unsigned())
+        })
+        .sum()
+}
+
+fn corner_07_relatives_killed_in_their_sleep_cost_nothing(family: Family) {
+    for way in WAYS {
+        let (client, server) = pair(family);
+        let watches = Baton::new();
+        let child = fork_child(|| wait_by(way, client, &watches));
+        watches.take();
+        await_asleep(child.process);
+        child.kill();
+        let set = sys::epoll_create().unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 7).unwrap();
+        assert!(sys::epoll_wait(set, 4, 20).unwrap().is_empty());
+        let (sender, task) = start_thread(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            send_all(server, b"x");
+        });
+        await_asleep(task);
+        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
+        expect_bytes(client, b"x");
+        join_thread(sender);
+        let before = used();
+        assert!(sys::epoll_wait(set, 4, 1000).unwrap().is_empty());
+        let cost = used() - before;
+        assert!(cost < Duration::from_millis(300), "{way:?}: {cost:?}");
+        close_both(client, server);
+        sys::close(set).unwrap();
+    }
 }

@@ -109,3 +109,13 @@ pub fn alarm(seconds: libc::c_uint) {
     // SAFETY: takes an integer.
     unsafe { libc::alarm(seconds) };
 }
+
+/// `getrusage`
+pub fn usage(of: libc::c_int) -> Outcome<libc::rusage> {
+    // SAFETY: zeroes are a valid value, and it has room.
+    unsafe {
+        let mut used: libc::rusage = zeroed();
+        check_unit(libc::getrusage(of, &raw mut used))?;
+        Ok(used)
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use netchannel_abi::link::{Cell, side_flags, waiter as bits};
 use netchannel_abi::program::SocketEntry;
@@ -12,6 +12,7 @@ use netchannel_ring::{cell, waiter};
 use super::Lane;
 use crate::descriptors::attach::header;
 use crate::ground::{clock, lock, sys};
+use crate::sockets::owner_table;
 use crate::sockets::socket::{Socket, status};
 
 /// Notifies the epoll sets that have a socket, except for the set of an index. Registered by the module that has the
@@ -211,6 +212,7 @@ impl Lane {
     pub fn begin_sleep(&self, unit: u32, wanted: u32) {
         self.with_anchor_lock(|entry| {
             entry.receive.sleepers.fetch_add(unit, Ordering::AcqRel);
+            self.socket.local.sleepers[0].fetch_add(unit, Ordering::Relaxed);
             self.arm(wanted);
         });
     }
@@ -218,6 +220,7 @@ impl Lane {
     /// Ends the sleep. The bits that other sleepers of its kind wait for stay armed. True when others sleep.
     pub fn end_sleep(&self, unit: u32, wanted: u32) -> bool {
         self.with_anchor_lock(|entry| {
+            self.socket.local.sleepers[0].fetch_sub(unit, Ordering::Relaxed);
             let left = entry
                 .receive
                 .sleepers
@@ -239,6 +242,7 @@ impl Lane {
     pub fn begin_poll_sleep(&self, wanted: u32) {
         self.with_anchor_lock(|entry| {
             entry.transmit.sleepers.fetch_add(1, Ordering::AcqRel);
+            self.socket.local.sleepers[1].fetch_add(1, Ordering::Relaxed);
             self.arm(wanted);
         });
     }
@@ -246,6 +250,7 @@ impl Lane {
     /// As [`Self::end_sleep`], for a thread that slept in `poll`.
     pub fn end_poll_sleep(&self, wanted: u32) {
         self.with_anchor_lock(|entry| {
+            self.socket.local.sleepers[1].fetch_sub(1, Ordering::Relaxed);
             let last = entry.transmit.sleepers.fetch_sub(1, Ordering::AcqRel) == 1;
             if last && entry.receive.sleepers.load(Ordering::Acquire) == 0 {
                 self.disarm(wanted);
@@ -266,9 +271,12 @@ impl Lane {
     /// peer. Event loops for which the tokens were meant are notified, except for `by`, which takes them.
     pub fn take_tokens(&self, by: Option<u32>) {
         let taken = self.with_anchor_lock(|entry| {
-            if entry.receive.sleepers.load(Ordering::Acquire) > 0
-                || entry.transmit.sleepers.load(Ordering::Acquire) > 0
-            {
+            let counts = [&entry.receive.sleepers, &entry.transmit.sleepers];
+            let sleeps = || counts.iter().any(|count| count.load(Ordering::Acquire) > 0);
+            if sleeps() {
+                self.forget_killed_sleepers(counts);
+            }
+            if sleeps() {
                 return None;
             }
             let mut tokens = [0; 64];
@@ -281,6 +289,17 @@ impl Lane {
             Some(_) => {}
         }
         self.notify_sets(by);
+    }
+
+    /// Takes sleepers off the counts that were killed with their process. The caller holds the anchor lock.
+    #[cold]
+    fn forget_killed_sleepers(&self, counts: [&AtomicU32; 2]) {
+        owner_table::collect_if_due();
+        if self.socket.is_unshared() {
+            for (count, own) in counts.into_iter().zip(&self.socket.local.sleepers) {
+                count.store(own.load(Ordering::Relaxed), Ordering::Release);
+            }
+        }
     }
 
     /// Called when tokens were taken off the anchor. Event loops for which they were meant are notified, except for

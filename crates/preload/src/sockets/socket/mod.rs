@@ -127,6 +127,9 @@ pub struct Local {
     pub holds: AtomicU32,
     /// The thread of the last of these.
     pub holder: AtomicU32,
+    /// Its part of the sleepers in calls that the entry counts, and of those in `poll`. The entry keeps those of a
+    /// process that was killed.
+    pub sleepers: [AtomicU32; 2],
     /// Its memberships in epoll sets.
     pub memberships: AtomicPtr<Lock<Vec<Membership>>>,
     /// How often a writer found no room.
@@ -280,6 +283,9 @@ fn reset_local(local: &Local) {
     local.orphan.store(0, Ordering::Relaxed);
     local.other_end.store(0, Ordering::Relaxed);
     local.holds.store(0, Ordering::Relaxed);
+    for count in &local.sleepers {
+        count.store(0, Ordering::Relaxed);
+    }
     local.owner.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
     local.former_port.forget();
@@ -298,6 +304,9 @@ pub fn reset_in_child() {
         // SAFETY: null, or a list that is a leaked box.
         let memberships = unsafe { local.memberships.load(Ordering::Relaxed).as_ref() };
         local.holds.store(0, Ordering::Relaxed);
+        for count in &local.sleepers {
+            count.store(0, Ordering::Relaxed);
+        }
         memberships.inspect(|list| list.reset());
     }
 }

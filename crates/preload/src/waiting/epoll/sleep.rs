@@ -18,8 +18,8 @@ use crate::waiting::wait::Peers;
 
 /// Longest first sleep after a member was removed: a wake-up may be on its way to it.
 const SLEEP_AFTER_REMOVAL: i64 = 50_000_000;
-/// Longest sleep where another process uses the set, which may take a token for this process, or has a member whose
-/// peer is gone.
+/// Longest sleep where another process uses the set or waits for a member, and may take a token for this process, or has
+/// a member whose peer is gone.
 const SLEEP_WHEN_SHARED: i64 = 10_000_000;
 /// Longest sleep where an anchor brings no tokens any more.
 const SLEEP_WITHOUT_TOKENS: i64 = 1_000_000;
@@ -135,6 +135,8 @@ impl EpollSet {
             }
             if item.is_due() && item.must_report(&snapshot) {
                 news = true;
+            } else if !lane.socket.is_unshared() {
+                limit = limit.min(SLEEP_WHEN_SHARED);
             } else if armed {
                 state.watched.remove(number);
             }
