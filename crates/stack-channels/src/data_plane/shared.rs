@@ -11,7 +11,7 @@ use netchannel_wire::{Frame, NcSyn};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The worker that takes new connections, and runs the channels of latency.
@@ -109,20 +109,23 @@ pub struct Gauges {
 impl Shared {
     /// Whether only the kernel takes connections for a listener.
     pub fn defers(&self, listener: u32) -> bool {
-        let deferring = self.deferring.lock();
-        let deferring = deferring.unwrap_or_else(PoisonError::into_inner);
-        deferring.contains(&listener)
+        self.deferring().contains(&listener)
     }
 
     /// From now on only the kernel takes connections for a listener, or no longer.
     pub fn set_deferring(&self, listener: u32, defers: bool) {
-        let deferring = self.deferring.lock();
-        let mut deferring = deferring.unwrap_or_else(PoisonError::into_inner);
+        let mut deferring = self.deferring();
         if defers {
             deferring.insert(listener);
         } else {
             deferring.remove(&listener);
         }
+    }
+
+    fn deferring(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.deferring
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The worker of a channel, or of a socket, with this number in its class.
