@@ -1,5 +1,6 @@
 #!/bin/bash
-# This project's own torture program: seeded connections whose every byte is compared, and processes killed at random.
+# This project's own torture program: seeded connections whose every byte is compared, processes killed at random, and families of servers
+# and clients of drawn shapes.
 #
 # TORTURE_SECONDS   how long each kind runs (default 5)
 # TORTURE_SEED      what is drawn from (default: the time; it is in the output of a failure)
@@ -35,6 +36,7 @@ try() {
 scenario() {
     try bytes
     try killer
+    try servers
     try hostile
     try limits --rounds 2000
 }

@@ -46,12 +46,20 @@ pub struct Header {
 #[repr(C, align(64))]
 pub struct Holder {
     /// Its number in the lower half, and in the upper half the inode of the PID namespace of that number, 0 where that
-    /// is not known and no process may judge whether it lives. 0 while the record is free, or [`TAKEN`]. (o)
+    /// is not known and no process may judge whether it lives. 0 while the record is free; see [`TAKEN`]. (o)
     pub process: AtomicU64,
 }
 
-/// [`Holder::process`] while a process is being forked, or its references are being released.
-pub const TAKEN: u64 = u64::MAX;
+/// The lower half of [`Holder::process`] while a process is being forked, or its references are being released: no
+/// process has that number. In the upper half each fork has another value, so that a parent that comes late does not
+/// give the record to its child, which has ended, when another fork has claimed the record.
+pub const TAKEN: u64 = u32::MAX as u64;
+
+/// Whether a word of [`Holder::process`] is such a value.
+#[must_use]
+pub const fn is_taken(process: u64) -> bool {
+    process & TAKEN == TAKEN
+}
 
 /// Processes that can share a region with a record each. References of further ones stay when they are killed.
 pub const HOLDERS: usize = 512;

@@ -15,8 +15,9 @@ use crate::descriptors::{
 use crate::ground::{addresses, gate, process, real, sys, thread};
 use crate::processes::{in_transit, peer_libraries};
 use crate::sockets::lane::Lane;
+use crate::sockets::owner_table::{self, Claim};
 use crate::sockets::socket::{self, Socket};
-use crate::sockets::{foreign, link, listener, owner_table, rings};
+use crate::sockets::{foreign, link, listener, rings};
 use crate::waiting::{epoll, replacement};
 
 #[unsafe(link_section = ".data.netchannel_start")]
@@ -26,13 +27,13 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// The record of the child that the thread has just made.
-    static CHILD_RECORD: Cell<u32> = const { Cell::new(0) };
+    static CHILD_RECORD: Cell<Claim> = const { Cell::new(Claim::NONE) };
 }
 
 /// Called in the parent when `fork` has returned `made`.
 #[unsafe(link_section = ".text.netchannel_start")]
 pub fn after_fork(made: libc::pid_t) {
-    let claimed = CHILD_RECORD.take();
+    let claimed = CHILD_RECORD.replace(Claim::NONE);
     match u32::try_from(made) {
         Ok(0) => {}
         Ok(child) => owner_table::assign_child(claimed, child),

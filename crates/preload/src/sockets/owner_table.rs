@@ -10,17 +10,17 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-use netchannel_abi::program::{self, HOLDERS, Holder, TAKEN};
+use netchannel_abi::program::{self, HOLDERS, Holder, TAKEN, is_taken};
 
 use crate::descriptors::attach;
 use crate::descriptors::attach::header;
 use crate::ground::{clock, process, sys};
 
-/// Number of this process's record plus one, 0 while it has none.
-static OWN_RECORD: AtomicU32 = AtomicU32::new(0);
+/// This process's record, as a [`Claim`].
+static OWN_RECORD: AtomicU64 = AtomicU64::new(0);
 /// The record of a child that is being forked, in the same form.
 #[unsafe(link_section = ".data.netchannel_start")]
-static CHILD_RECORD: AtomicU32 = AtomicU32::new(0);
+static CHILD_RECORD: AtomicU64 = AtomicU64::new(0);
 /// The namespace in which this process has its number; 0 where it is unknown, and the process judges no other.
 static NAMESPACE: AtomicU32 = AtomicU32::new(0);
 /// When ended processes were last looked for.
@@ -43,6 +43,30 @@ const EVERY: u64 = 10_000 * clock::MICROSECOND;
 /// The most processes that one search asks about.
 const MOST_ASKED: usize = 16;
 
+/// A record that was claimed: its number plus one in the lower half, and in the upper half what tells this claim from
+/// others of the same record. 0 where no record was free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim(u64);
+
+impl Claim {
+    /// No record.
+    pub const NONE: Self = Self(0);
+
+    fn new(index: usize) -> Self {
+        let number = u64::try_from(index + 1).unwrap_or(0);
+        Self(clock::now() << 32 | number)
+    }
+
+    fn index(self) -> Option<usize> {
+        (self.0 & u64::from(u32::MAX) != 0).then(|| (self.0 & u64::from(u32::MAX)) as usize - 1)
+    }
+
+    /// What the record contains until it is given to a process.
+    fn word(self) -> u64 {
+        self.0 | TAKEN
+    }
+}
+
 fn record(index: usize) -> Option<&'static Holder> {
     let own = attach::current()?;
     own.region.at(program::holder(own.entries, index))
@@ -57,35 +81,39 @@ fn bits(index: usize, entry: usize) -> Option<(&'static AtomicU64, u64)> {
     Some((word, 1 << (entry % 64)))
 }
 
-fn claim() -> u32 {
-    let Some(header) = header() else { return 0 };
+fn claim() -> Claim {
+    let Some(header) = header() else {
+        return Claim::NONE;
+    };
     for index in 0..HOLDERS {
+        let claimed = Claim::new(index);
         let free = record(index).is_some_and(|holder| {
             let process = &holder.process;
             process.load(Ordering::Relaxed) == 0
                 && process
-                    .compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
+                    .compare_exchange(0, claimed.word(), Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
         });
         if free {
             let count = u32::try_from(index + 1).unwrap_or(0);
             header.holders.fetch_max(count, Ordering::AcqRel);
-            return count;
+            return claimed;
         }
     }
-    0
+    Claim::NONE
 }
 
-/// Gives a record to `process`, by its number in this process's namespace, unless it was given before.
-fn assign(claimed: u32, process: u32) {
-    if let Some(holder) = claimed
-        .checked_sub(1)
-        .and_then(|index| record(index as usize))
-    {
+/// Gives a record to `process`, by its number in this process's namespace, unless it was given before: the process may
+/// even have ended, and another one have claimed the record.
+fn assign(claimed: Claim, process: u32) {
+    if let Some(holder) = claimed.index().and_then(record) {
         let name = u64::from(NAMESPACE.load(Ordering::Relaxed)) << 32 | u64::from(process);
-        let _ = holder
-            .process
-            .compare_exchange(TAKEN, name, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = holder.process.compare_exchange(
+            claimed.word(),
+            name,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -95,8 +123,8 @@ fn learn_namespace() {
     NAMESPACE.store(namespace, Ordering::Relaxed);
 }
 
-fn adopt_record(claimed: u32) {
-    OWN_RECORD.store(claimed, Ordering::Release);
+fn adopt_record(claimed: Claim) {
+    OWN_RECORD.store(claimed.0, Ordering::Release);
     assign(claimed, process::number());
 }
 
@@ -111,9 +139,9 @@ pub fn note(entry: usize, holds: bool) {
     set(&OWN_RECORD, entry, holds);
 }
 
-fn set(claimed: &AtomicU32, entry: usize, holds: bool) {
-    let index = claimed.load(Ordering::Relaxed).checked_sub(1);
-    if let Some((word, bit)) = index.and_then(|index| bits(index as usize, entry)) {
+fn set(claimed: &AtomicU64, entry: usize, holds: bool) {
+    let index = Claim(claimed.load(Ordering::Relaxed)).index();
+    if let Some((word, bit)) = index.and_then(|index| bits(index, entry)) {
         if holds {
             word.fetch_or(bit, Ordering::AcqRel);
         } else {
@@ -125,7 +153,7 @@ fn set(claimed: &AtomicU32, entry: usize, holds: bool) {
 /// Before a fork, while no thread is inside the gate: claims a record for the child.
 pub fn before_fork() {
     collect_some();
-    CHILD_RECORD.store(claim(), Ordering::Release);
+    CHILD_RECORD.store(claim().0, Ordering::Release);
 }
 
 /// Notes that the child will hold an entry.
@@ -134,23 +162,23 @@ pub fn inherit(entry: usize) {
 }
 
 /// After a fork, in the parent: the child's record, for [`assign_child`] and [`drop_child`].
-pub fn in_parent() -> u32 {
-    match CHILD_RECORD.load(Ordering::Relaxed) {
+pub fn in_parent() -> Claim {
+    Claim(match CHILD_RECORD.load(Ordering::Relaxed) {
         // A page that is not written to need not be copied.
         0 => 0,
         _ => CHILD_RECORD.swap(0, Ordering::AcqRel),
-    }
+    })
 }
 
 /// Gives the record to the child `process`, which may have been killed before it could do so itself.
-pub fn assign_child(claimed: u32, process: u32) {
+pub fn assign_child(claimed: Claim, process: u32) {
     assign(claimed, process);
 }
 
 /// This process leaves the region: its references are released as if it had ended.
 pub fn leave(used: &[usize]) {
-    let claimed = OWN_RECORD.swap(0, Ordering::AcqRel);
-    if claimed == 0 {
+    let claimed = Claim(OWN_RECORD.swap(0, Ordering::AcqRel));
+    if claimed.index().is_none() {
         // The process has no record.
         used.iter().for_each(|entry| {
             release_reference(*entry, 0);
@@ -164,16 +192,16 @@ pub fn in_child(has_namespace: bool) {
     if !has_namespace {
         learn_namespace();
     }
-    adopt_record(CHILD_RECORD.swap(0, Ordering::AcqRel));
+    adopt_record(Claim(CHILD_RECORD.swap(0, Ordering::AcqRel)));
 }
 
 /// Frees the record of a child that does not exist or holds nothing any more.
-pub fn drop_child(claimed: u32) {
-    let Some(index) = claimed.checked_sub(1) else {
+pub fn drop_child(claimed: Claim) {
+    let Some(index) = claimed.index() else {
         return;
     };
-    if let Some(holder) = record(index as usize)
-        && release_all_of(index as usize, 0)
+    if let Some(holder) = record(index)
+        && release_all_of(index, 0)
     {
         holder.process.store(0, Ordering::Release);
     }
@@ -233,7 +261,7 @@ fn collect(index: usize) -> bool {
     let name = holder.process.load(Ordering::Acquire);
     let process = (name & 0xffff_ffff) as u32;
     let namespace = NAMESPACE.load(Ordering::Relaxed);
-    if name == TAKEN || namespace == 0 || name >> 32 != u64::from(namespace) {
+    if is_taken(name) || namespace == 0 || name >> 32 != u64::from(namespace) {
         return false;
     }
     if process == process::number() {

@@ -29,6 +29,7 @@ cases! {
         corner_03_set_gets_a_member_after_fork,
         corner_03_clone_by_number,
         corner_03_options_are_the_sockets,
+        corner_03_parents_whose_children_end_before_fork_returns,
     ];
 }
 
@@ -405,4 +406,44 @@ fn corner_03_options_are_the_sockets(family: Family) {
     set(libc::TCP_KEEPIDLE, 78);
     go.pass();
     child.join();
+}
+
+/// A handler of `pthread_atfork`: the child has ended, and others have forked, before `fork` returns.
+extern "C" fn await_child() {
+    let mut status = 0;
+    // SAFETY: the status is a local.
+    unsafe { libc::waitpid(-1, &raw mut status, 0) };
+    std::thread::sleep(std::time::Duration::from_micros(500));
+}
+
+fn corner_03_parents_whose_children_end_before_fork_returns(family: Family) {
+    let (listening, address) = listener(family);
+    let late = fork_child(|| {
+        // SAFETY: the handler only makes system calls.
+        let registered = unsafe { libc::pthread_atfork(None, Some(await_child), None) };
+        assert_eq!(registered, 0, "pthread_atfork");
+        loop {
+            let _ = fork_child(|| {});
+        }
+    });
+    for _ in 0..100 {
+        let client = connect_to(address);
+        let server = sys::accept(listening).unwrap();
+        let child = fork_child(|| {
+            sys::close(client).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            expect_bytes(server, b"question");
+            send_all(server, b"answer");
+            sys::close(server).unwrap();
+        });
+        sys::close(server).unwrap();
+        // Looks for relatives that have ended.
+        fork_child(|| {}).join();
+        send_all(client, b"question");
+        expect_bytes(client, b"answer");
+        child.join();
+        expect_end(client);
+        sys::close(client).unwrap();
+    }
+    late.kill();
 }

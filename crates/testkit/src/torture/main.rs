@@ -19,6 +19,7 @@ mod plain;
 mod readiness;
 mod refusals;
 mod script;
+mod servers;
 mod users;
 mod witness;
 
@@ -40,6 +41,9 @@ const USAGE: &str = "usage:
   torture bytes  [OPTIONS] [--mode blocking|poll|level|edge|all]
   torture killer [OPTIONS] [--rounds N]
   torture hostile [OPTIONS] [--rounds N]
+  torture servers [OPTIONS] [--rounds N] [--only SHAPE]
+                     servers and clients of drawn shapes (prefork, fork for each, passing, threads...), whose connections pass
+                     from hand to hand while signals interrupt and stop them. Rounds are such families
   torture between [OPTIONS] [--mode M] [--netchannel PROGRAM]
                      bytes between two hosts, over kernel TCP without a program
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
@@ -224,6 +228,8 @@ fn main() {
         }
         "killer" => killer::run(&options),
         "hostile" => hostile::run(&options),
+        "servers" => std::process::exit(servers::run(&options)),
+        "servers-executed" => servers::executed(&options),
         "limits-serve" => limits::serve(&options),
         "limits-drive" => limits::drive(&options),
         "users-serve" => without_watchdog(|| users::serve(&options)),
@@ -234,7 +240,7 @@ fn main() {
             let sum = ends::drive(options.address, &options, modes[0], duration);
             println!("PASS {}, seed {}, {sum}", modes[0].name(), options.seed);
         }
-        _ => usage("say bytes, killer, hostile, between, faults, hosts, limits or users"),
+        _ => usage("say bytes, killer, hostile, servers, between, faults, hosts, limits or users"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use netchannel_testkit::support::set_nonblocking;
+use netchannel_testkit::support::{set_nonblocking, uninterrupted};
 use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::flow::Flow;
@@ -85,7 +85,8 @@ impl Loop {
     /// The keys that are ready within `timeout` milliseconds.
     fn ready(&self, listening: Option<Descriptor>, timeout: libc::c_int) -> Vec<u64> {
         if self.kind != Kind::Poll {
-            let events = sys::epoll_wait(self.set, 64, timeout).expect("epoll_wait");
+            let events =
+                uninterrupted(|| sys::epoll_wait(self.set, 64, timeout)).expect("epoll_wait");
             return events.iter().map(|event| event.data).collect();
         }
         let mut keys = Vec::new();
@@ -111,7 +112,7 @@ impl Loop {
                 revents: 0,
             });
         }
-        sys::poll(&mut entries, timeout).expect("poll");
+        uninterrupted(|| sys::poll(&mut entries, timeout)).expect("poll");
         let ready = |(key, entry): (&u64, &libc::pollfd)| (entry.revents != 0).then_some(*key);
         keys.iter().zip(&entries).filter_map(ready).collect()
     }

@@ -88,6 +88,18 @@ impl Script {
         }
     }
 
+    /// The script of a connection of moderate length that ends in good order.
+    pub fn brief(seed: u64, number: u64) -> Self {
+        let script = Self::of(seed, number);
+        Self {
+            to_server: script.to_server % 100_000,
+            to_client: script.to_client % 100_000,
+            ending: Ending::Graceful,
+            buffers: None,
+            ..script
+        }
+    }
+
     /// The script of a connection one of whose ends will be killed: both ends send without limit.
     pub fn killed(seed: u64, number: u64) -> Self {
         let endless = usize::MAX / 2;

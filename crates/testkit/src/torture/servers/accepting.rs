@@ -1,0 +1,353 @@
+//! The servers of a round: who accepts, and who serves what was accepted.
+
+use netchannel_testkit::support::{
+    Child, fork_child, set_blocking, set_nonblocking, uninterrupted,
+};
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::read_number;
+use crate::script::Role;
+
+use super::board::Board;
+use super::conduct::conduct;
+use super::shape::{Plan, Shape};
+use super::{LONGEST, await_end};
+
+/// Connections that one child of a rotating server serves.
+const BEFORE_ROTATION: usize = 4;
+
+/// Serves until the board says that the round ends.
+pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
+    match plan.shape {
+        Shape::Threads => in_threads(plan, || {
+            while let Some(socket) = accept(listening, board) {
+                serve_one(socket, plan, true);
+            }
+        }),
+        Shape::Prefork => in_children(plan, board, |_| {
+            while let Some(socket) = accept(listening, board) {
+                serve_one(socket, plan, false);
+            }
+        }),
+        Shape::PreforkLocked => {
+            let lock = lock_file();
+            in_children(plan, board, |_| {
+                while let Some(socket) = locked(&lock, || accept(listening, board)) {
+                    serve_one(socket, plan, false);
+                }
+            });
+        }
+        Shape::PreforkPoll => {
+            set_nonblocking(listening);
+            in_children(plan, board, |_| {
+                while !board.ends() {
+                    let mut entries = [libc::pollfd {
+                        fd: listening,
+                        events: libc::POLLIN,
+                        revents: 0,
+                    }];
+                    uninterrupted(|| sys::poll(&mut entries, -1)).expect("poll");
+                    accept_and_serve(listening, plan, board);
+                }
+            });
+        }
+        Shape::PreforkSets { exclusive } => {
+            set_nonblocking(listening);
+            let events = if exclusive {
+                sys::IN | libc::EPOLLEXCLUSIVE.cast_unsigned()
+            } else {
+                sys::IN | sys::ET
+            };
+            in_children(plan, board, |_| {
+                let set = set_with(listening, events);
+                while !board.ends() {
+                    uninterrupted(|| sys::epoll_wait(set, 4, -1)).expect("epoll_wait");
+                    while accept_and_serve(listening, plan, board) && events & sys::ET != 0 {}
+                }
+            });
+        }
+        Shape::SharedSet => {
+            set_nonblocking(listening);
+            let set = set_with(listening, sys::IN);
+            in_children(plan, board, |_| {
+                while !board.ends() {
+                    uninterrupted(|| sys::epoll_wait(set, 4, -1)).expect("epoll_wait");
+                    accept_and_serve(listening, plan, board);
+                }
+            });
+        }
+        Shape::ForkEach { restarts } => {
+            let flags = if restarts { libc::SA_RESTART } else { 0 };
+            sys::handle_signal(libc::SIGCHLD, on_child, flags).expect("sigaction");
+            for_each_child(listening, plan, board, |socket| {
+                board.enter();
+                serve_one(socket, plan, false);
+                board.leave();
+            });
+        }
+        Shape::ExecuteEach => for_each_child(listening, plan, board, |socket| {
+            sys::dup2(socket, 0).expect("dup2");
+            sys::close(socket).expect("close");
+            execute(plan);
+        }),
+        Shape::Pass => pass(listening, plan, board),
+        Shape::HandToThreads => {
+            let [reader, writer] = sys::pipe(libc::O_CLOEXEC).expect("pipe");
+            std::thread::scope(|scope| {
+                for _ in 0..plan.workers {
+                    scope.spawn(|| {
+                        while let Some(socket) = take_number(reader) {
+                            serve_one(socket, plan, true);
+                        }
+                    });
+                }
+                while let Some(socket) = accept(listening, board) {
+                    let written = uninterrupted(|| sys::write(writer, &socket.to_ne_bytes()));
+                    assert_eq!(written, Ok(4), "write");
+                }
+                sys::close(writer).expect("close");
+            });
+        }
+        Shape::ThreadsOneShot => {
+            set_nonblocking(listening);
+            let events = sys::IN | libc::EPOLLONESHOT.cast_unsigned();
+            let set = set_with(listening, events);
+            in_threads(plan, || {
+                while !board.ends() {
+                    let ready = uninterrupted(|| sys::epoll_wait(set, 4, 50)).expect("epoll_wait");
+                    if ready.is_empty() {
+                        continue;
+                    }
+                    let accepted = uninterrupted(|| sys::accept(listening));
+                    sys::epoll_control(set, libc::EPOLL_CTL_MOD, listening, events, 0)
+                        .expect("epoll_ctl");
+                    match accepted {
+                        Ok(socket) if board.ends() => sys::close(socket).expect("close"),
+                        Ok(socket) => serve_one(socket, plan, true),
+                        Err(errno) => assert_eq!(errno, Errno(libc::EAGAIN), "accept"),
+                    }
+                }
+            });
+        }
+        Shape::Rotating => rotate(listening, plan, board),
+    }
+}
+
+extern "C" fn on_child(_: libc::c_int) {}
+
+/// The next connection. `None` at the end of the round.
+fn accept(listening: Descriptor, board: &Board) -> Option<Descriptor> {
+    let socket = uninterrupted(|| sys::accept(listening)).expect("accept");
+    if board.ends() {
+        sys::close(socket).expect("close");
+        return None;
+    }
+    Some(socket)
+}
+
+/// Takes a connection from a listener that does not block, if there is one.
+fn accept_and_serve(listening: Descriptor, plan: &Plan, board: &Board) -> bool {
+    match uninterrupted(|| sys::accept(listening)) {
+        Ok(socket) if board.ends() => sys::close(socket).expect("close"),
+        Ok(socket) => serve_one(socket, plan, false),
+        Err(errno) => {
+            assert_eq!(errno, Errno(libc::EAGAIN), "accept");
+            return false;
+        }
+    }
+    true
+}
+
+/// Serves the connection whose client says its number.
+fn serve_one(socket: Descriptor, plan: &Plan, has_threads: bool) {
+    // A client of the end of the round says nothing.
+    match read_number(socket) {
+        Some(number) => conduct(socket, plan, number, Role::Server, has_threads),
+        None => sys::close(socket).expect("close"),
+    }
+}
+
+/// Serves the connection that is this program's descriptor 0.
+pub fn serve_executed(plan: &Plan) {
+    set_blocking(0);
+    serve_one(0, plan, false);
+}
+
+fn in_threads(plan: &Plan, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 0..plan.workers {
+            scope.spawn(&work);
+        }
+    });
+}
+
+fn in_children(plan: &Plan, board: &Board, work: impl Fn(usize)) {
+    let children: Vec<_> = (0..plan.workers)
+        .map(|index| start(board, || work(index)))
+        .collect();
+    await_all(&children);
+}
+
+/// A child that the pest may find.
+fn start(board: &Board, work: impl FnOnce()) -> Child {
+    fork_child(|| {
+        sys::alarm(LONGEST);
+        board.enter();
+        work();
+        board.leave();
+    })
+}
+
+fn await_all(children: &[Child]) {
+    for child in children {
+        let ended = await_end(child);
+        assert_eq!(
+            ended,
+            netchannel_testkit::support::Ended::Exit(0),
+            "a worker"
+        );
+    }
+}
+
+fn for_each_child(listening: Descriptor, plan: &Plan, board: &Board, work: impl Fn(Descriptor)) {
+    let mut children = Vec::new();
+    while let Some(socket) = accept(listening, board) {
+        children.push(fork_child(|| {
+            sys::alarm(LONGEST);
+            sys::close(listening).expect("close");
+            work(socket);
+        }));
+        sys::close(socket).expect("close");
+        if children.len() > 4 * plan.workers {
+            await_all(&children[..1]);
+            children.remove(0);
+        }
+    }
+    await_all(&children);
+}
+
+/// Children that are replaced after some connections.
+fn rotate(listening: Descriptor, plan: &Plan, board: &Board) {
+    let work = || {
+        for _ in 0..BEFORE_ROTATION {
+            let Some(socket) = accept(listening, board) else {
+                return;
+            };
+            serve_one(socket, plan, false);
+        }
+    };
+    let mut children: Vec<_> = (0..plan.workers).map(|_| start(board, work)).collect();
+    while !board.ends() {
+        let (ended, status) = sys::waitpid(-1, libc::WNOHANG).expect("waitpid");
+        if ended == 0 {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            continue;
+        }
+        assert_eq!(status, 0, "a worker");
+        children.retain(|child| child.process != ended);
+        if !board.ends() {
+            children.push(start(board, work));
+        }
+    }
+    await_all(&children);
+}
+
+/// One process accepts, and passes what it has accepted to children in turn.
+fn pass(listening: Descriptor, plan: &Plan, board: &Board) {
+    let channels: Vec<_> = (0..plan.workers)
+        .map(|_| sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair"))
+        .collect();
+    let children: Vec<_> = (0..plan.workers)
+        .map(|index| {
+            start(board, || {
+                sys::close(listening).expect("close");
+                for [parent, _] in &channels {
+                    sys::close(*parent).expect("close");
+                }
+                let mut byte = [0_u8];
+                let own = channels[index][1];
+                // The end of the channel is the end of the round.
+                while uninterrupted(|| sys::recv(own, &mut byte, libc::MSG_PEEK)) == Ok(1) {
+                    let socket = uninterrupted(|| sys::recv_descriptor(own)).expect("recvmsg");
+                    serve_one(socket, plan, false);
+                }
+            })
+        })
+        .collect();
+    for [_, child] in &channels {
+        sys::close(*child).expect("close");
+    }
+    let mut next = 0;
+    while let Some(socket) = accept(listening, board) {
+        let [parent, _] = channels[next % channels.len()];
+        uninterrupted(|| sys::send_descriptor(parent, socket)).expect("sendmsg");
+        sys::close(socket).expect("close");
+        next += 1;
+    }
+    for [parent, _] in &channels {
+        sys::close(*parent).expect("close");
+    }
+    await_all(&children);
+}
+
+fn set_with(listening: Descriptor, events: u32) -> Descriptor {
+    let set = sys::epoll_create().expect("epoll_create");
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 0).expect("epoll_ctl");
+    set
+}
+
+/// A number that another thread has written. `None` at the end of the pipe.
+fn take_number(reader: Descriptor) -> Option<Descriptor> {
+    let mut bytes = [0_u8; 4];
+    match uninterrupted(|| sys::read(reader, &mut bytes)).expect("read") {
+        4 => Some(Descriptor::from_ne_bytes(bytes)),
+        size => {
+            assert_eq!(size, 0, "part of a number");
+            None
+        }
+    }
+}
+
+/// A file whose lock the children of a server take.
+fn lock_file() -> Descriptor {
+    // SAFETY: a terminated name, and flags.
+    let file = unsafe { libc::memfd_create(c"accept-lock".as_ptr(), 0) };
+    assert!(file >= 0, "memfd_create: {:?}", sys::last_errno());
+    file
+}
+
+fn locked<T>(lock: &Descriptor, work: impl FnOnce() -> T) -> T {
+    let set = |kind: libc::c_int| {
+        // SAFETY: a lock of zeroes is valid: the whole file.
+        let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
+        wanted.l_type = libc::c_short::try_from(kind).expect("a small number");
+        let pointer = &raw const wanted;
+        uninterrupted(|| {
+            // SAFETY: the pointer is to a lock of this frame.
+            match unsafe { libc::fcntl(*lock, libc::F_SETLKW, pointer) } {
+                0 => Ok(()),
+                _ => Err(sys::last_errno()),
+            }
+        })
+        .expect("a lock");
+    };
+    set(libc::F_WRLCK);
+    let done = work();
+    set(libc::F_UNLCK);
+    done
+}
+
+/// Executes this program on descriptor 0.
+fn execute(plan: &Plan) -> ! {
+    use std::os::unix::process::CommandExt;
+    let family = if plan.family == netchannel_testkit::support::Family::V4 {
+        "v4"
+    } else {
+        "v6"
+    };
+    let error = std::process::Command::new(crate::between::this_program())
+        .args(["servers-executed", "--family", family])
+        .args(["--seed", &plan.seed.to_string()])
+        .exec();
+    panic!("exec: {error}");
+}

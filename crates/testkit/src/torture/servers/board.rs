@@ -1,0 +1,81 @@
+//! What the processes of a round share: who lives, whether the round ends, and the next connection's number.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use netchannel_testkit::sys;
+
+/// The most processes of a round at the same time that a signal can find.
+const PLACES: usize = 128;
+
+struct Shared {
+    processes: [AtomicI32; PLACES],
+    ends: AtomicBool,
+    next: AtomicU64,
+}
+
+/// Memory that all processes of a round share.
+#[derive(Clone, Copy)]
+pub struct Board(&'static Shared);
+
+impl Board {
+    /// A new board, for the caller and its children.
+    pub fn new() -> Self {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let size = size_of::<Shared>();
+        // SAFETY: a fresh anonymous mapping.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());
+        // SAFETY: mapped for good, zeroed, which is valid for all fields, aligned to a page, and only used as atomics.
+        Self(unsafe { &*memory.cast::<Shared>() })
+    }
+
+    /// The calling process may be signalled from now on. Without a free place it is not.
+    pub fn enter(&self) {
+        let process = sys::getpid();
+        let free = |place: &&AtomicI32| {
+            let entered = place.compare_exchange(0, process, Ordering::SeqCst, Ordering::SeqCst);
+            entered.is_ok()
+        };
+        let _ = self.0.processes.iter().find(free);
+    }
+
+    /// The calling process is signalled no more, except by a signal that is under way.
+    pub fn leave(&self) {
+        let process = sys::getpid();
+        for place in &self.0.processes {
+            let _ = place.compare_exchange(process, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// The process in a place, if there is one.
+    pub fn process(&self, place: usize) -> Option<libc::pid_t> {
+        let process = self.0.processes[place % PLACES].load(Ordering::SeqCst);
+        (process > 0).then_some(process)
+    }
+
+    /// Lets every stopped process go on.
+    pub fn resume_all(&self) {
+        for place in 0..PLACES {
+            if let Some(process) = self.process(place) {
+                let _ = sys::kill(process, libc::SIGCONT);
+            }
+        }
+    }
+
+    /// Tells all that accept to end at their next connection.
+    pub fn end(&self) {
+        self.0.ends.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether those that accept are to end.
+    pub fn ends(&self) -> bool {
+        self.0.ends.load(Ordering::SeqCst)
+    }
+
+    /// The number of the next connection, below `most`.
+    pub fn next(&self, most: u64) -> Option<u64> {
+        let number = self.0.next.fetch_add(1, Ordering::SeqCst);
+        (number < most).then_some(number)
+    }
+}

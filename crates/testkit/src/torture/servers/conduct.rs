@@ -1,0 +1,113 @@
+//! How one end of a connection is conducted once it is there.
+
+use netchannel_testkit::support::{Random, fork_child, set_blocking, uninterrupted};
+use netchannel_testkit::sys::{self, Descriptor};
+
+use crate::blocking;
+use crate::flow::{Flow, Receiver, Sender, Step};
+use crate::readiness::{Kind, Loop};
+use crate::script::{Role, Script};
+
+use super::shape::Plan;
+
+/// How one end is conducted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Two threads, one that sends and one that receives.
+    Threads,
+    /// A loop over the one connection.
+    Loop(Kind),
+    /// All bytes one way, then all bytes the other way: a client sends first.
+    InTurns,
+    /// A child sends, and its parent receives.
+    Relatives,
+    /// As `InTurns`, under a copy of the descriptor.
+    Copied,
+}
+
+impl Manner {
+    /// A manner. A process that has other threads does not fork.
+    pub fn draw(random: &mut Random, has_threads: bool) -> Self {
+        match random.below(8) {
+            0 => Self::Threads,
+            1 => Self::Loop(Kind::Poll),
+            2 => Self::Loop(Kind::Level),
+            3 => Self::Loop(Kind::Edge),
+            4 => Self::Copied,
+            5 if !has_threads => Self::Relatives,
+            _ => Self::InTurns,
+        }
+    }
+}
+
+/// Conducts one end of a connection until it is closed. The descriptor may be non-blocking.
+pub fn conduct(socket: Descriptor, plan: &Plan, number: u64, role: Role, has_threads: bool) {
+    let script = Script::brief(plan.seed, number);
+    let manner = plan.manner(number, role == Role::Server, has_threads);
+    if !matches!(manner, Manner::Loop(_)) {
+        set_blocking(socket);
+    }
+    match manner {
+        Manner::Threads => blocking::run(socket, script, role),
+        Manner::Loop(kind) => {
+            let mut flows = Loop::new(kind);
+            flows.add(Flow::new(socket, script, role));
+            while flows.len() > 0 {
+                flows.turn(-1);
+            }
+            flows.close();
+        }
+        Manner::InTurns => {
+            in_turns(socket, &script, role);
+            sys::close(socket).expect("close");
+        }
+        Manner::Copied => {
+            let copy = sys::dup(socket).expect("dup");
+            sys::close(socket).expect("close");
+            in_turns(copy, &script, role);
+            sys::close(copy).expect("close");
+        }
+        Manner::Relatives => {
+            let child = fork_child(|| send(socket, &script, role));
+            receive(socket, &script, role);
+            child.join();
+            sys::close(socket).expect("close");
+        }
+    }
+}
+
+fn in_turns(socket: Descriptor, script: &Script, role: Role) {
+    if role == Role::Client {
+        send(socket, script, role);
+        receive(socket, script, role);
+    } else {
+        receive(socket, script, role);
+        send(socket, script, role);
+    }
+}
+
+fn send(socket: Descriptor, script: &Script, role: Role) {
+    let mut sender = Sender::new(socket, script, role);
+    loop {
+        match sender.step() {
+            Step::Moved => {}
+            Step::End => break,
+            step => panic!("{script:?} as {role:?}: send: {step:?}"),
+        }
+    }
+    let shut = uninterrupted(|| sys::shutdown(socket, libc::SHUT_WR));
+    assert_eq!(shut, Ok(()), "{script:?} as {role:?}: shutdown");
+}
+
+fn receive(socket: Descriptor, script: &Script, role: Role) {
+    let mut receiver = Receiver::new(socket, script, role);
+    loop {
+        match receiver.step() {
+            Step::Moved => {}
+            Step::End => break,
+            step => panic!("{script:?} as {role:?}: recv: {step:?}"),
+        }
+    }
+    let (received, all) = (receiver.position, script.sends(role.other()));
+    assert_eq!(received, all, "{script:?} as {role:?}: ended early");
+}

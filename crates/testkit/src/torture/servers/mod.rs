@@ -1,0 +1,152 @@
+//! `torture servers`: servers and clients of drawn shapes, families of processes and threads, whose connections pass
+//! from hand to hand while signals interrupt them and processes are stopped. Nothing is ordered: what is judged holds
+//! for TCP in any order. Every byte arrives at its own connection, each stream ends where its sender ended it, no call
+//! fails, and everybody ends.
+//!
+//! ```text
+//!  round (a process, watched from outside)
+//!    |-- server: accepts in one of the shapes of `shape`, conducts connections in the manners of `conduct`
+//!    |-- clients: several processes, whose connections are numbered from one counter
+//!    `-- pest: signals and stops any of them at drawn moments (`board` says who lives)
+//! ```
+
+mod accepting;
+mod board;
+mod clients;
+mod conduct;
+mod pest;
+mod shape;
+
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::support::{
+    Child, Ended, Family, PATIENCE, Random, fork_child, listener_with,
+};
+use netchannel_testkit::sys;
+
+use crate::Options;
+use board::Board;
+use shape::Plan;
+
+/// How long a round may take, in seconds: it takes less than one on an idle machine.
+const LONGEST: u32 = 40;
+
+/// Runs rounds until the time is over or `--rounds` rounds are done. A round has the seed of the run plus its number, so
+/// that `--rounds 1` with that seed repeats it.
+pub fn run(options: &Options) -> i32 {
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let (mut rounds, mut connections) = (0_u64, 0_u64);
+    while options
+        .rounds
+        .map_or_else(|| Instant::now() < end, |most| rounds < most)
+    {
+        let seed = options.seed.wrapping_add(rounds);
+        let plan = Plan::draw(seed, options.family, &options.only);
+        sys::alarm(0);
+        let round = fork_child(|| {
+            sys::alarm(LONGEST);
+            play(&plan);
+        });
+        let ended = await_end(&round);
+        if ended != Ended::Exit(0) {
+            println!("FAIL servers: --seed {seed} --rounds 1: {ended:?}: {plan:?}");
+            return 1;
+        }
+        rounds += 1;
+        connections += plan.connections;
+    }
+    println!(
+        "PASS servers: seed {}, {rounds} rounds, {connections} connections",
+        options.seed
+    );
+    0
+}
+
+/// Serves the connection that this program was executed on, by the plan of the round's seed.
+pub fn executed(options: &Options) {
+    sys::alarm(LONGEST);
+    pest::prepare();
+    accepting::serve_executed(&Plan::draw(options.seed, options.family, "ExecuteEach"));
+}
+
+/// Waits for a child as long as its own watchdog lets it live.
+fn await_end(child: &Child) -> Ended {
+    let end = Instant::now() + Duration::from_secs(u64::from(LONGEST) + 10);
+    loop {
+        let (ended, status) = sys::waitpid(child.process, libc::WNOHANG).expect("waitpid");
+        if ended == child.process {
+            return netchannel_testkit::support::ended(status);
+        }
+        if Instant::now() > end {
+            let _ = sys::kill(child.process, libc::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// One round.
+fn play(plan: &Plan) {
+    pest::prepare();
+    let board = Board::new();
+    let family = plan.family;
+    let (listening, address) = listener_with(family, 128);
+    let server = fork_child(|| {
+        sys::alarm(LONGEST);
+        board.enter();
+        accepting::serve(listening, plan, &board);
+        board.leave();
+    });
+    sys::close(listening).expect("close");
+    let clients: Vec<_> = plan
+        .clients
+        .iter()
+        .map(|way| {
+            fork_child(|| {
+                sys::alarm(LONGEST);
+                board.enter();
+                clients::drive(address, plan, &board, *way);
+                board.leave();
+            })
+        })
+        .collect();
+    let pest = plan.pest.then(|| fork_child(|| pest::run(plan, &board)));
+    for client in &clients {
+        assert_eq!(await_end(client), Ended::Exit(0), "a client");
+    }
+    if let Some(pest) = pest {
+        pest.kill();
+        board.resume_all();
+    }
+    stop(&board, family, address, &server);
+}
+
+/// Wakes whoever waits for a connection until the server has ended.
+fn stop(board: &Board, family: Family, address: std::net::SocketAddr, server: &Child) {
+    board.end();
+    let start = Instant::now();
+    loop {
+        let (ended, status) = sys::waitpid(server.process, libc::WNOHANG).expect("waitpid");
+        if ended == server.process {
+            let status = netchannel_testkit::support::ended(status);
+            assert_eq!(status, Ended::Exit(0), "the server");
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "the server does not end");
+        let socket = netchannel_testkit::support::tcp(family);
+        if sys::connect(socket, address).is_ok() {
+            let mut entries = [libc::pollfd {
+                fd: socket,
+                events: libc::POLLIN,
+                revents: 0,
+            }];
+            let _ = sys::poll(&mut entries, 20);
+        }
+        sys::close(socket).expect("close");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A draw of its own for one process or thread of a round.
+fn random_of(plan: &Plan, salt: u64) -> Random {
+    Random::new(plan.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}

@@ -1,0 +1,127 @@
+//! The draw of a round: what its server, its clients and its connections are like.
+
+use netchannel_testkit::support::{Family, Random};
+
+use super::conduct::Manner;
+use crate::readiness::Kind;
+
+/// How a server accepts, and who serves what was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Threads that accept from one listener.
+    Threads,
+    /// Children that accept from one listener.
+    Prefork,
+    /// Children that accept while they hold a lock.
+    PreforkLocked,
+    /// Children that wait in `poll` on a non-blocking listener.
+    PreforkPoll,
+    /// Children with an epoll set each, whose listener is a member with `EPOLLEXCLUSIVE`, or edge-triggered.
+    PreforkSets { exclusive: bool },
+    /// Children that share an epoll set from before their fork.
+    SharedSet,
+    /// A child for each connection. `restarts`: its end interrupts no `accept`.
+    ForkEach { restarts: bool },
+    /// A child for each connection, which executes a program on it.
+    ExecuteEach,
+    /// One accepts and passes connections to children.
+    Pass,
+    /// One accepts and hands connections to threads, through a pipe.
+    HandToThreads,
+    /// Threads that wait on one epoll set, with `EPOLLONESHOT`.
+    ThreadsOneShot,
+    /// Children that accept a few connections each and are replaced.
+    Rotating,
+}
+
+const SHAPES: [Shape; 14] = [
+    Shape::Threads,
+    Shape::Prefork,
+    Shape::PreforkLocked,
+    Shape::PreforkPoll,
+    Shape::PreforkSets { exclusive: true },
+    Shape::PreforkSets { exclusive: false },
+    Shape::SharedSet,
+    Shape::ForkEach { restarts: true },
+    Shape::ForkEach { restarts: false },
+    Shape::ExecuteEach,
+    Shape::Pass,
+    Shape::HandToThreads,
+    Shape::ThreadsOneShot,
+    Shape::Rotating,
+];
+
+/// What a client process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// One connection after the other.
+    OneByOne,
+    /// Threads, each with one connection after the other.
+    Threads,
+    /// A loop with several connections.
+    Loop(Kind),
+    /// A child for each connection, which its parent made.
+    ForkEach,
+}
+
+const WAYS: [Way; 6] = [
+    Way::OneByOne,
+    Way::Threads,
+    Way::Loop(Kind::Poll),
+    Way::Loop(Kind::Level),
+    Way::Loop(Kind::Edge),
+    Way::ForkEach,
+];
+
+/// What a round is like.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub family: Family,
+    pub shape: Shape,
+    /// Processes or threads that serve.
+    pub workers: usize,
+    /// What each client process does.
+    pub clients: Vec<Way>,
+    /// Connections of a client at the same time.
+    pub together: usize,
+    /// Connections in all.
+    pub connections: u64,
+    /// Whether signals interrupt and stop.
+    pub pest: bool,
+}
+
+impl Plan {
+    /// The plan of a seed. `only` is part of the name of a shape.
+    pub fn draw(seed: u64, family: Option<Family>, only: &str) -> Self {
+        let mut random = Random::new(seed ^ 0x5e17_e125);
+        let shapes: Vec<_> = SHAPES
+            .into_iter()
+            .filter(|shape| format!("{shape:?}").contains(only))
+            .collect();
+        assert!(!shapes.is_empty(), "no shape has {only:?} in its name");
+        let drawn = if random.once_in(2) {
+            Family::V4
+        } else {
+            Family::V6
+        };
+        Self {
+            seed,
+            family: family.unwrap_or(drawn),
+            shape: shapes[random.below(shapes.len())],
+            workers: random.between(1, 5),
+            clients: (0..random.between(1, 3))
+                .map(|_| WAYS[random.below(WAYS.len())])
+                .collect(),
+            together: random.between(1, 6),
+            connections: random.between(20, 120) as u64,
+            pest: !random.once_in(4),
+        }
+    }
+
+    /// How one end conducts a connection, in a process with or without other threads.
+    pub fn manner(&self, number: u64, is_server: bool, has_threads: bool) -> Manner {
+        let mut random = Random::new(self.seed ^ number << 8 ^ u64::from(is_server));
+        Manner::draw(&mut random, has_threads)
+    }
+}
