@@ -107,7 +107,7 @@ fn find_connection(
             return Ok(Accepted::Kernel(fd));
         }
         while let Some(pending) = listener.take(flags) {
-            if pending.in_place {
+            if pending.in_place && pending.link.is_queued() {
                 pending
                     .link
                     .set_awake(socket.has(status::NONBLOCKING) && wake_ups::has_serving_loop());

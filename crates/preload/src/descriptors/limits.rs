@@ -167,7 +167,7 @@ fn drop_spares() -> bool {
 ///
 /// # Errors
 /// Those of `make`.
-pub fn for_program<R>(make: impl Fn() -> Result<R, c_int>) -> Result<R, c_int> {
+pub fn for_program<R>(mut make: impl FnMut() -> Result<R, c_int>) -> Result<R, c_int> {
     match make() {
         Err(libc::EMFILE) if drop_spares() => make(),
         result => result,

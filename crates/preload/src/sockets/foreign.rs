@@ -179,9 +179,7 @@ pub fn link(
 ) -> Option<&'static LinkEnd> {
     let mut links = LINKS.lock()?;
     let identity = link::identity(sizes, memory);
-    let same = |link: &&LinkEnd| Some(link.identity) == identity && link.role == role;
-    let known = own_link(role, &same).or_else(|| links.iter().copied().find(same));
-    if let Some(known) = known {
+    if let Some(known) = identity.and_then(|identity| find(&links, role, identity)) {
         sys::close(memory);
         known.add_user();
         return Some(known);
@@ -191,6 +189,25 @@ pub fn link(
     links.push(link);
     release_idle(&mut links);
     Some(link)
+}
+
+fn find(links: &[&'static LinkEnd], role: Role, identity: (u64, u64)) -> Option<&'static LinkEnd> {
+    let same = |link: &&LinkEnd| link.identity == identity && link.role == role;
+    own_link(role, &same).or_else(|| links.iter().copied().find(same))
+}
+
+/// As [`link`], where this process has the link, and no number for its memory.
+pub fn known_link(role: Role, identity: (u64, u64)) -> Option<&'static LinkEnd> {
+    let known = find(&LINKS.lock()?, role, identity)?;
+    known.add_user();
+    Some(known)
+}
+
+/// Whether this process has the link with this memory.
+pub fn knows_link(role: Role, identity: (u64, u64)) -> bool {
+    LINKS
+        .lock()
+        .is_some_and(|links| find(&links, role, identity).is_some())
 }
 
 /// The link of that number over which connections came through a queue, if this process has it.

@@ -13,6 +13,8 @@ cases! {
         room_accept_with_none_left_and_nothing_waiting,
         room_accept_of_a_connection,
         room_lowered_while_connections_wait,
+        room_lowered_by_a_child_while_connections_wait,
+        room_none_left_for_a_child_that_shuts_the_listener,
         room_wake_up_with_none_left,
         room_server_of_few,
         room_server_of_many,
@@ -129,6 +131,52 @@ fn room_lowered_while_connections_wait(family: Family) {
         sys::close(server).unwrap();
     }
     clients.join();
+}
+
+/// The number after which none is left.
+fn next_number(with: Descriptor) -> u64 {
+    let next = sys::dup(with).unwrap();
+    sys::close(next).unwrap();
+    u64::try_from(next).unwrap()
+}
+
+/// What waits is anybody's, also of those who lower their limits: of a parent, and of a child with one number left.
+fn room_lowered_by_a_child_while_connections_wait(family: Family) {
+    let (listening, address) = listener(family);
+    set_nonblocking(listening);
+    let clients: Vec<_> = (0..3).map(|_| connect_to(address)).collect();
+    let (lowered, go_on) = (Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        let next = next_number(listening);
+        set_limits(next + 1, next + 1);
+        lowered.pass();
+        go_on.take();
+        for client in &clients[1..] {
+            let server = sys::accept(listening).unwrap();
+            assert_eq!(u64::try_from(server).unwrap(), next);
+            expect_alive(*client, server);
+            sys::close(server).unwrap();
+        }
+        assert_eq!(sys::accept(listening), Err(Errno(libc::EAGAIN)));
+    });
+    lowered.take();
+    assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
+    let server = sys::accept(listening).unwrap();
+    expect_alive(clients[0], server);
+    go_on.pass();
+    child.join();
+}
+
+fn room_none_left_for_a_child_that_shuts_the_listener(family: Family) {
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let next = next_number(listening);
+    set_limits(next, next);
+    let child = fork_child(|| sys::shutdown(listening, libc::SHUT_RD).unwrap());
+    child.join();
+    await_events(client, libc::POLLHUP);
+    assert_eq!(sys::getpeername(client), Err(Errno(libc::ENOTCONN)));
+    assert_eq!(sys::recv(client, &mut [0], 0), Err(Errno(libc::ECONNRESET)));
 }
 
 fn room_wake_up_with_none_left(family: Family) {

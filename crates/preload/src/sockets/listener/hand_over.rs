@@ -54,6 +54,7 @@ impl Listener {
         }
         if alone {
             self.drain_shared();
+            self.discard_shared();
             self.pending.take_all().iter().for_each(reset);
         } else {
             self.leave_to_others();
@@ -86,11 +87,12 @@ impl Listener {
     }
 
     /// Lets other programs connect to the kernel's queue from now on. Connections on their way are taken off the
-    /// channels and accepted as before; where there are no numbers for them, the rest later.
+    /// channels and accepted as before, by any relative; where there are no numbers for them, the rest later.
     pub fn retire(&self) {
         self.leave_queue();
         self.is_retiring.store(true, Ordering::Relaxed);
         while self.take_offers() {}
+        self.share_before_scarcity();
     }
 
     /// As [`Self::retire`], at the start of the program: connections on their way wait for the accept. The numbers are

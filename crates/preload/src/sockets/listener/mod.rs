@@ -12,6 +12,7 @@ mod pending_queue;
 mod queue;
 mod renewal;
 mod resetting;
+mod scarcity;
 mod shared_queues;
 pub mod sleeping;
 mod wait_set;

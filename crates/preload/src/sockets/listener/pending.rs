@@ -21,7 +21,7 @@ impl Listener {
     }
 
     fn take_beside_relatives(&self, flags: i32) -> Option<Pending> {
-        if let Some(pending) = self.take_shared() {
+        if let Some(pending) = self.take_shared(Some(flags)) {
             return Some(pending);
         }
         if !self.pending.any() {
@@ -42,7 +42,7 @@ impl Listener {
                 self.share();
             }
         }
-        self.take_shared().or_else(|| self.pending.pop())
+        self.take_shared(Some(flags)).or_else(|| self.pending.pop())
     }
 
     /// Whether a connection is pending. Looks at the links and into the queue, not at the kernel. The connection stays

@@ -18,6 +18,7 @@ use netchannel_abi::link::{Geometry, Role};
 use netchannel_abi::program::SocketEntry;
 
 use super::queue::Queue;
+use super::scarcity;
 use super::wake_ups;
 use super::{Addresses, Listener, Pending, mark_awake, poll_jobs};
 use crate::descriptors::channel::Channel;
@@ -27,7 +28,7 @@ use crate::sockets::link::Loan;
 use crate::sockets::{foreign, socket};
 
 /// Words of a message: all that a process that does not know the link needs for the connection.
-const WORDS: usize = 19;
+const WORDS: usize = 21;
 const BYTES: usize = WORDS * size_of::<u64>();
 /// Size of the ring that is handed over, where the arena is not large.
 const LEAST_APART_LOG2: u32 = 18;
@@ -126,6 +127,8 @@ impl SharedQueues {
             tenant[0],
             tenant[1],
             tenant[2],
+            link.identity.0,
+            link.identity.1,
         ];
         let mut bytes = [0; BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -135,7 +138,7 @@ impl SharedQueues {
         // `any`.
         let arrived = &self.entry.receive.own;
         arrived.fetch_add(1, Ordering::Release);
-        let send = |fd| sys::send_message(fd, &bytes, &[memory, loan.anchor], libc::MSG_DONTWAIT);
+        let send = |fd| sys::send_message(fd, &bytes, &[loan.anchor, memory], libc::MSG_DONTWAIT);
         let sent = self.send_end.with(send).is_some_and(|sent| sent.is_ok());
         if !sent {
             arrived.fetch_sub(1, Ordering::Relaxed);
@@ -144,18 +147,30 @@ impl SharedQueues {
         sent
     }
 
-    /// Takes a connection.
+    /// Takes a connection: for the list of this process, or for an accept with these flags.
     ///
     /// # Errors
     /// `EMFILE` where there is a connection and no number for its descriptors.
-    fn take(&self) -> Result<Option<Pending>, i32> {
+    fn take(&self, flags: Option<i32>) -> Result<Option<Pending>, i32> {
         for _ in 0..TRIES {
             if !self.any() {
                 return Ok(None);
             }
             let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
-            let receive =
-                |fd| sys::with_file_lock(fd, || limits::receive_message(fd, &mut bytes, &mut fds));
+            let mut in_place = flags.filter(|_| limits::are_scarce());
+            let receive = |fd| {
+                sys::with_file_lock(fd, || {
+                    if limits::are_scarce() {
+                        let for_accept = in_place.is_some();
+                        let got = scarcity::receive_anchor(fd, &mut bytes, &mut fds, for_accept);
+                        if got != Err(libc::EMFILE) {
+                            return got;
+                        }
+                        in_place = None;
+                    }
+                    limits::receive_message(fd, &mut bytes, &mut fds)
+                })
+            };
             match self.receive_end.with(receive) {
                 Some(Ok((length, count))) => {
                     if length > 0 {
@@ -166,7 +181,7 @@ impl SharedQueues {
                     match bytes.get(..length).filter(|got| got.len() == BYTES) {
                         None => fds.iter().for_each(|fd| sys::close(*fd)),
                         Some(whole) => {
-                            if let Some(pending) = read(whole, fds) {
+                            if let Some(pending) = read(whole, fds, in_place) {
                                 return Ok(Some(pending));
                             }
                         }
@@ -180,22 +195,64 @@ impl SharedQueues {
         }
         Ok(None)
     }
+
+    /// Drops what is in the queue, for which this process may have no number: the other ends see a reset.
+    pub fn discard(&self) {
+        let mut tries = 0;
+        while tries < TRIES && self.any() {
+            let receive =
+                |fd| sys::with_file_lock(fd, || sys::receive(fd, &mut [0], libc::MSG_DONTWAIT));
+            match self.receive_end.with(receive) {
+                Some(Ok(1..)) => {
+                    // Release: pairs with the acquire in `any`.
+                    self.entry.transmit.own.fetch_add(1, Ordering::Release);
+                }
+                Some(Err(libc::EAGAIN | libc::EINTR)) => {
+                    tries += 1;
+                    sys::yield_now();
+                }
+                _ => return,
+            }
+        }
+    }
 }
 
-/// Reads a connection that a relative has put into the queue.
-fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
-    let [memory, anchor] = *fds else {
-        fds.iter().for_each(|fd| sys::close(*fd));
-        return None;
-    };
+fn words_of(bytes: &[u8]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
     }
-    let [number, of, slots, arena, handle, flags, user, ring, ..] = words;
-    let [.., l0, l1, l2, p0, p1, p2, owner, era, t0, t1, t2] = words;
+    words
+}
+
+/// The memory of the link over which the connection of a message came, by device and inode.
+pub(super) fn memory_identity(bytes: &[u8]) -> (u64, u64) {
+    let [.., device, inode] = words_of(bytes);
+    (device, inode)
+}
+
+/// Reads a connection that a relative has put into the queue. `in_place` are the flags of the accept that returns the
+/// number of its anchor.
+fn read(bytes: &[u8], fds: &[i32], in_place: Option<i32>) -> Option<Pending> {
+    let [number, of, slots, arena, handle, flags, user, ring, ..] = words_of(bytes);
+    let [.., l0, l1, l2, p0, p1, p2, owner, era, t0, t1, t2, _, _] = words_of(bytes);
     let listener = u32::try_from(of).unwrap_or(0);
-    let Some(link) = foreign::link(Role::Server, number, listener, (slots, arena), memory) else {
+    let (anchor, link) = match *fds {
+        [anchor, memory] => {
+            let sizes = (slots, arena);
+            let link = foreign::link(Role::Server, number, listener, sizes, memory);
+            (anchor, link)
+        }
+        [anchor] => {
+            let link = foreign::known_link(Role::Server, memory_identity(bytes));
+            (anchor, link)
+        }
+        _ => {
+            fds.iter().for_each(|fd| sys::close(*fd));
+            return None;
+        }
+    };
+    let Some(link) = link else {
         // The other end sees a reset.
         sys::close(anchor);
         return None;
@@ -204,7 +261,10 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
     link.set_tenant([t0, t1, t2]);
     let loan = Loan {
         handle: Handle::from_word(handle),
-        anchor: attach::make_internal(anchor),
+        anchor: match in_place {
+            Some(flags) => scarcity::place_anchor(anchor, flags),
+            None => attach::make_internal(anchor),
+        },
         nonblocking: flags & 1 != 0,
     };
     if link.is_own() {
@@ -225,7 +285,7 @@ fn read(bytes: &[u8], fds: &[i32]) -> Option<Pending> {
         addresses,
         ring,
         announced: 0,
-        in_place: false,
+        in_place: in_place.is_some(),
         era,
     })
 }
@@ -286,9 +346,10 @@ impl Listener {
         shared.map_or([-1; 2], |shared| [shared.number(), shared.queued()])
     }
 
-    /// Takes the oldest connection that relatives have put into the queue.
-    pub(super) fn take_shared(&self) -> Option<Pending> {
-        let taken = self.shared_queues()?.take();
+    /// Takes the oldest connection that relatives have put into the queue: for an accept with these flags, or for the
+    /// list of this process.
+    pub(super) fn take_shared(&self, flags: Option<i32>) -> Option<Pending> {
+        let taken = self.shared_queues()?.take(flags);
         if let Err(error) = taken {
             self.starved.store(error == libc::EMFILE, Ordering::Relaxed);
         }
@@ -439,7 +500,7 @@ impl Listener {
 
     /// As [`Self::drain_shared`], without the clients' queue.
     pub(super) fn drain_taken(&self) {
-        while let Some(pending) = self.take_shared() {
+        while let Some(pending) = self.take_shared(None) {
             self.pending.push_back(pending);
         }
     }
