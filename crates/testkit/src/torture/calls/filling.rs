@@ -172,6 +172,10 @@ impl Generator {
             // A child inherits the connection from its parent, which has the link.
             let child = self.model.actors.len();
             self.add_actor_action("fork", writer, &[vec![i64::try_from(child).unwrap_or(0)]]);
+            if self.model.percent(50) {
+                // Where no relative has the connection, sets do not look for room.
+                self.add("close", writer, vec![vec![from]]);
+            }
             writer = child;
         }
         let sets: Vec<i64> = (0..self.model.one(&[1, 1, 2]))
