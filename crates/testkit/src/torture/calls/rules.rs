@@ -206,6 +206,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(|SIGPIPE, default", "0|-1 ECONNRESET", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, &["shutdown"], ["", "exec|exit|end(|SIGPIPE, default", "-1 ENOTCONN", "0"]),
+    // A broken pipe with its signal.
+    rule("8.18", Rest, SENDING, ["", "exec|exit|end(", "dies with d", "n|0|-1 ECONNRESET|-1 EFAULT"]),
     rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit|end(", "n", "n"]),
     rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit|end(", "0", "0"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
