@@ -162,7 +162,9 @@ impl SharedQueues {
                 sys::with_file_lock(fd, || {
                     if limits::are_scarce() {
                         let for_accept = in_place.is_some();
-                        let got = scarcity::receive_anchor(fd, &mut bytes, &mut fds, for_accept);
+                        let got = scarcity::receive_anchor(
+                            fd, &mut bytes, &mut fds, for_accept, has_link,
+                        );
                         if got != Err(libc::EMFILE) {
                             return got;
                         }
@@ -226,9 +228,14 @@ fn words_of(bytes: &[u8]) -> [u64; WORDS] {
 }
 
 /// The memory of the link over which the connection of a message came, by device and inode.
-pub(super) fn memory_identity(bytes: &[u8]) -> (u64, u64) {
+fn memory_identity(bytes: &[u8]) -> (u64, u64) {
     let [.., device, inode] = words_of(bytes);
     (device, inode)
+}
+
+/// Whether this process has the link over which the connection of a message came.
+fn has_link(bytes: &[u8]) -> bool {
+    foreign::knows_link(Role::Server, memory_identity(bytes))
 }
 
 /// Reads a connection that a relative has put into the queue. `in_place` are the flags of the accept that returns the
@@ -503,6 +510,28 @@ impl Listener {
         while let Some(pending) = self.take_shared(None) {
             self.pending.push_back(pending);
         }
+    }
+
+    /// Leaves what waits to all relatives, where there are any. This process has the links from now on.
+    #[cold]
+    pub(super) fn share_before_scarcity(&self) {
+        if self.is_only_acceptor() || !self.can_share() {
+            return;
+        }
+        self.drain_taken();
+        for pending in self.pending.take_all() {
+            // Never removed: the link stays.
+            pending.link.add_user();
+            if !self.put_shared(&pending) {
+                pending.link.remove_user();
+                self.pending.push_back(pending);
+            }
+        }
+    }
+
+    /// Resets what is left in the queue for want of numbers.
+    pub(super) fn discard_shared(&self) {
+        self.shared_queues().inspect(|shared| shared.discard());
     }
 
     /// Leaves the queue of its relatives: this process becomes another user's. The clients' queue stays.
