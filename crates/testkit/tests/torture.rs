@@ -141,6 +141,34 @@ fn programs_and_their_connections_outlive_the_daemon() {
 }
 
 #[test]
+fn families_outlive_daemons() {
+    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
+        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+        return;
+    };
+    let mut daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    let transport = Transport::NetChannel {
+        program,
+        socket: daemon.socket(),
+    };
+    let running = std::thread::spawn(move || {
+        let each = ["ForkEach", "ExecuteEach", "Rotating", ""].map(|shape| {
+            let seed = ["--seed", "20269", "--only", shape];
+            let arguments = [&["servers", "--seconds", "3"], &seed[..]].concat();
+            passes(&transport, &arguments)
+        });
+        each.into_iter().collect::<Result<(), _>>()
+    });
+    while !running.is_finished() {
+        std::thread::sleep(Duration::from_millis(300));
+        daemon.kill();
+        daemon.start_again().expect("the daemon");
+    }
+    let outcome = running.join().expect("no panic");
+    assert_eq!(outcome, Ok(()));
+}
+
+#[test]
 fn users_stand_a_hostile_one() {
     let Some(program) = find_netchannel(Path::new(TORTURE)) else {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");

@@ -57,7 +57,7 @@ impl Listener {
             self.discard_shared();
             self.pending.take_all().iter().for_each(reset);
         } else {
-            self.leave_to_others();
+            self.leave_to_others(!last);
             self.hand_on_all(false);
         }
         // Links to a closed listener bring no more connections; open connections go on.
@@ -237,7 +237,9 @@ pub fn hand_on_at_exit() {
     });
     // A child that runs in its parent's memory, as between vfork and exec, must not touch it.
     if any && sys::process() == process::number() {
-        end_links(false, Listener::leave_to_others);
+        end_links(false, |listener| {
+            listener.leave_to_others(listener.has_relatives());
+        });
     }
 }
 

@@ -4,6 +4,7 @@
 mod awaiting;
 pub mod daemon_renewal;
 mod hand_over;
+mod leaving;
 mod links;
 mod looks;
 mod option_snapshots;

@@ -45,6 +45,8 @@ pub(super) struct Queue {
     name: u64,
     /// The daemon was told that this process no longer shares it.
     left: AtomicBool,
+    /// It is from before a fork that made this process.
+    inherited: AtomicBool,
 }
 
 impl Queue {
@@ -56,6 +58,7 @@ impl Queue {
             socket: Channel::new(socket),
             name,
             left: AtomicBool::new(false),
+            inherited: AtomicBool::new(false),
         })))
     }
 
@@ -122,8 +125,14 @@ impl Queue {
         self.socket.relocate(from, to);
     }
 
+    /// Whether a relative had it before this process.
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Ordering::Relaxed)
+    }
+
     pub fn reset_in_child(&self) {
         self.socket.reset_in_child();
+        self.inherited.store(true, Ordering::Relaxed);
     }
 }
 

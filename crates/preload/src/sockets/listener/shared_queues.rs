@@ -68,6 +68,12 @@ impl SharedQueues {
         self.receive_end.number()
     }
 
+    /// How many relatives hold the listener.
+    pub fn holders(&self) -> u32 {
+        // Acquire: pairs with the release of a process that drops the listener.
+        self.entry.references.load(Ordering::Acquire)
+    }
+
     /// The descriptor of the clients' queue, -1 for none.
     fn queued(&self) -> i32 {
         self.queue().map_or(-1, Queue::number)
@@ -438,65 +444,6 @@ impl Listener {
         attach::close_internal(pending.loan.anchor);
         pending.link.remove_user();
         true
-    }
-
-    /// Whether no other process accepts from the queues of this process.
-    pub(super) fn is_only_acceptor(&self) -> bool {
-        let Some(shared) = self.shared_queues() else {
-            return true;
-        };
-        // Acquire: pairs with the release of a process that drops the listener.
-        let relatives = shared.entry.references.load(Ordering::Acquire);
-        let is_shared = || names::is_shared(&self.address, self.number());
-        let with_others =
-            shared.number() < 0 && shared.queue().is_some_and(Queue::is_open) && is_shared();
-        !with_others && (shared.number() < 0 || relatives <= 1)
-    }
-
-    /// Whether a process holds the listener that does not share the queues of this process, such as the new program of
-    /// an upgrade.
-    pub(super) fn has_unrelated_holders(&self) -> bool {
-        let name = self
-            .shared_queues()
-            .and_then(SharedQueues::queue)
-            .map_or(0, Queue::name);
-        let (address, number) = (&self.address, self.number());
-        names::is_shared(address, number) && (name == 0 || names::queue_of(address, number) != name)
-    }
-
-    /// Whether this process was forked with the listener and has neither waited for its connections nor accepted any: no
-    /// connection was its to accept. The queue is its parent's, who shared it with the same user's programs: it needs no
-    /// question of whether others continue with it. So a child for each connection closes the listener at little cost.
-    pub(super) fn is_only_inherited(&self) -> bool {
-        let is_unwatched = || self.watchers.lock().is_some_and(|all| all.is_empty());
-        attach::is_silent_child()
-            && !self.accepts.load(Ordering::Relaxed)
-            && self.wake_ups.fd() < 0
-            && is_unwatched()
-    }
-
-    /// Leaves the queues to the remaining relatives when this process leaves them. Where no relative shares the
-    /// clients' queue, or they may never accept, such as the old master of an upgrade, the connections are taken to
-    /// this process's list, to be handed on.
-    pub(super) fn leave_to_others(&self) {
-        let has_queue = self
-            .shared_queues()
-            .and_then(SharedQueues::queue)
-            .is_some_and(Queue::is_open);
-        let stays = !self.has_unrelated_holders()
-            && if has_queue {
-                self.is_only_inherited() || self.is_continued_by_others()
-            } else {
-                !self.is_only_acceptor()
-            };
-        if !stays {
-            self.drain_shared();
-        }
-    }
-
-    /// Whether another process may accept from the listener: a relative, or another program.
-    pub(super) fn has_other_holders(&self) -> bool {
-        !self.is_only_acceptor() || names::is_shared(&self.address, self.number())
     }
 
     /// Takes all connections of the queues to the list of this process, which leaves them.

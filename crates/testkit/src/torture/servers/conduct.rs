@@ -12,7 +12,7 @@ use super::shape::Plan;
 
 /// How one end is conducted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+enum Manner {
     /// Two threads, one that sends and one that receives.
     Threads,
     /// A loop over the one connection.
@@ -26,8 +26,9 @@ pub enum Manner {
 }
 
 impl Manner {
-    /// A manner. A process that has other threads does not fork.
-    pub fn draw(random: &mut Random, has_threads: bool) -> Self {
+    /// How one end of a connection is conducted. A process that has other threads does not fork.
+    fn of(plan: &Plan, number: u64, role: Role, has_threads: bool) -> Self {
+        let mut random = Random::new(plan.seed ^ number << 8 ^ u64::from(role == Role::Server));
         match random.below(8) {
             0 => Self::Threads,
             1 => Self::Loop(Kind::Poll),
@@ -43,7 +44,7 @@ impl Manner {
 /// Conducts one end of a connection until it is closed. The descriptor may be non-blocking.
 pub fn conduct(socket: Descriptor, plan: &Plan, number: u64, role: Role, has_threads: bool) {
     let script = Script::brief(plan.seed, number);
-    let manner = plan.manner(number, role == Role::Server, has_threads);
+    let manner = Manner::of(plan, number, role, has_threads);
     if !matches!(manner, Manner::Loop(_)) {
         set_blocking(socket);
     }

@@ -2,7 +2,6 @@
 
 use netchannel_testkit::support::{Family, Random};
 
-use super::conduct::Manner;
 use crate::readiness::Kind;
 
 /// How a server accepts, and who serves what was accepted.
@@ -117,11 +116,5 @@ impl Plan {
             connections: random.between(20, 120) as u64,
             pest: !random.once_in(4),
         }
-    }
-
-    /// How one end conducts a connection, in a process with or without other threads.
-    pub fn manner(&self, number: u64, is_server: bool, has_threads: bool) -> Manner {
-        let mut random = Random::new(self.seed ^ number << 8 ^ u64::from(is_server));
-        Manner::draw(&mut random, has_threads)
     }
 }
