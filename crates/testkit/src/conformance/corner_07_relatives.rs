@@ -266,11 +266,11 @@ fn corner_07_relatives_killed_in_their_sleep_cost_nothing(family: Family) {
         let set = sys::epoll_create().unwrap();
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 7).unwrap();
         assert!(sys::epoll_wait(set, 4, 20).unwrap().is_empty());
-        let (sender, task) = start_thread(move || {
-            std::thread::sleep(Duration::from_millis(20));
+        let waiter = sys::gettid();
+        let (sender, _) = start_thread(move || {
+            await_asleep(waiter);
             send_all(server, b"x");
         });
-        await_asleep(task);
         assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
         expect_bytes(client, b"x");
         join_thread(sender);

@@ -1,7 +1,7 @@
 //! The servers of a round: who accepts, and who serves what was accepted.
 
 use netchannel_testkit::support::{
-    Child, fork_child, set_blocking, set_nonblocking, uninterrupted,
+    Child, Ended, fork_child, set_blocking, set_nonblocking, uninterrupted,
 };
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -11,7 +11,7 @@ use crate::script::Role;
 use super::board::Board;
 use super::conduct::conduct;
 use super::shape::{Plan, Shape};
-use super::{LONGEST, await_end};
+use super::{LONGEST, await_end, random_of};
 
 /// Connections that one child of a rotating server serves.
 const BEFORE_ROTATION: usize = 4;
@@ -21,19 +21,19 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
     match plan.shape {
         Shape::Threads => in_threads(plan, || {
             while let Some(socket) = accept(listening, board) {
-                serve_one(socket, plan, true);
+                serve_one(socket, plan, board, true);
             }
         }),
         Shape::Prefork => in_children(plan, board, |_| {
             while let Some(socket) = accept(listening, board) {
-                serve_one(socket, plan, false);
+                serve_one(socket, plan, board, false);
             }
         }),
         Shape::PreforkLocked => {
             let lock = lock_file();
             in_children(plan, board, |_| {
                 while let Some(socket) = locked(&lock, || accept(listening, board)) {
-                    serve_one(socket, plan, false);
+                    serve_one(socket, plan, board, false);
                 }
             });
         }
@@ -81,7 +81,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
             sys::handle_signal(libc::SIGCHLD, on_child, flags).expect("sigaction");
             for_each_child(listening, plan, board, |socket| {
                 board.enter();
-                serve_one(socket, plan, false);
+                serve_one(socket, plan, board, false);
                 board.leave();
             });
         }
@@ -97,7 +97,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
                 for _ in 0..plan.workers {
                     scope.spawn(|| {
                         while let Some(socket) = take_number(reader) {
-                            serve_one(socket, plan, true);
+                            serve_one(socket, plan, board, true);
                         }
                     });
                 }
@@ -123,13 +123,14 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
                         .expect("epoll_ctl");
                     match accepted {
                         Ok(socket) if board.ends() => sys::close(socket).expect("close"),
-                        Ok(socket) => serve_one(socket, plan, true),
+                        Ok(socket) => serve_one(socket, plan, board, true),
                         Err(errno) => assert_eq!(errno, Errno(libc::EAGAIN), "accept"),
                     }
                 }
             });
         }
         Shape::Rotating => rotate(listening, plan, board),
+        Shape::PreforkKilled => kill_and_replace(listening, plan, board),
     }
 }
 
@@ -149,7 +150,7 @@ fn accept(listening: Descriptor, board: &Board) -> Option<Descriptor> {
 fn accept_and_serve(listening: Descriptor, plan: &Plan, board: &Board) -> bool {
     match uninterrupted(|| sys::accept(listening)) {
         Ok(socket) if board.ends() => sys::close(socket).expect("close"),
-        Ok(socket) => serve_one(socket, plan, false),
+        Ok(socket) => serve_one(socket, plan, board, false),
         Err(errno) => {
             assert_eq!(errno, Errno(libc::EAGAIN), "accept");
             return false;
@@ -159,18 +160,18 @@ fn accept_and_serve(listening: Descriptor, plan: &Plan, board: &Board) -> bool {
 }
 
 /// Serves the connection whose client says its number.
-fn serve_one(socket: Descriptor, plan: &Plan, has_threads: bool) {
+fn serve_one(socket: Descriptor, plan: &Plan, board: &Board, has_threads: bool) {
     // A client of the end of the round says nothing.
     match read_number(socket) {
-        Some(number) => conduct(socket, plan, number, Role::Server, has_threads),
+        Some(number) => conduct(socket, plan, board, number, Role::Server, has_threads),
         None => sys::close(socket).expect("close"),
     }
 }
 
 /// Serves the connection that is this program's descriptor 0.
-pub fn serve_executed(plan: &Plan) {
+pub fn serve_executed(plan: &Plan, board: &Board) {
     set_blocking(0);
-    serve_one(0, plan, false);
+    serve_one(0, plan, board, false);
 }
 
 fn in_threads(plan: &Plan, work: impl Fn() + Sync) {
@@ -201,11 +202,7 @@ fn start(board: &Board, work: impl FnOnce()) -> Child {
 fn await_all(children: &[Child]) {
     for child in children {
         let ended = await_end(child);
-        assert_eq!(
-            ended,
-            netchannel_testkit::support::Ended::Exit(0),
-            "a worker"
-        );
+        assert_eq!(ended, Ended::Exit(0), "a worker");
     }
 }
 
@@ -233,7 +230,7 @@ fn rotate(listening: Descriptor, plan: &Plan, board: &Board) {
             let Some(socket) = accept(listening, board) else {
                 return;
             };
-            serve_one(socket, plan, false);
+            serve_one(socket, plan, board, false);
         }
     };
     let mut children: Vec<_> = (0..plan.workers).map(|_| start(board, work)).collect();
@@ -248,6 +245,31 @@ fn rotate(listening: Descriptor, plan: &Plan, board: &Board) {
         if !board.ends() {
             children.push(start(board, work));
         }
+    }
+    await_all(&children);
+}
+
+/// Children that are killed at any moment, and replaced.
+fn kill_and_replace(listening: Descriptor, plan: &Plan, board: &Board) {
+    let work = || {
+        while let Some(socket) = accept(listening, board) {
+            serve_one(socket, plan, board, false);
+        }
+    };
+    let mut random = random_of(plan, 0x6b11);
+    let mut children: Vec<_> = (0..plan.workers).map(|_| start(board, work)).collect();
+    while !board.ends() {
+        std::thread::sleep(std::time::Duration::from_micros(random.below(8_000) as u64));
+        let index = random.below(children.len());
+        let child = &children[index];
+        board.note_killed();
+        board.forget(child.process);
+        sys::kill(child.process, libc::SIGKILL).expect("kill");
+        match await_end(child) {
+            Ended::Signal(libc::SIGKILL) => {}
+            ended => assert_eq!((ended, board.ends()), (Ended::Exit(0), true), "a worker"),
+        }
+        children[index] = start(board, work);
     }
     await_all(&children);
 }
@@ -269,7 +291,7 @@ fn pass(listening: Descriptor, plan: &Plan, board: &Board) {
                 // The end of the channel is the end of the round.
                 while uninterrupted(|| sys::recv(own, &mut byte, libc::MSG_PEEK)) == Ok(1) {
                     let socket = uninterrupted(|| sys::recv_descriptor(own)).expect("recvmsg");
-                    serve_one(socket, plan, false);
+                    serve_one(socket, plan, board, false);
                 }
             })
         })

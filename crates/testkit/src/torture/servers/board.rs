@@ -11,6 +11,9 @@ struct Shared {
     processes: [AtomicI32; PLACES],
     ends: AtomicBool,
     next: AtomicU64,
+    /// Servers that were killed, and connections that broke.
+    killed: AtomicU64,
+    broken: AtomicU64,
 }
 
 /// Memory that all processes of a round share.
@@ -42,7 +45,11 @@ impl Board {
 
     /// The calling process is signalled no more, except by a signal that is under way.
     pub fn leave(&self) {
-        let process = sys::getpid();
+        self.forget(sys::getpid());
+    }
+
+    /// As [`Self::leave`], for a process that is about to be killed.
+    pub fn forget(&self, process: libc::pid_t) {
         for place in &self.0.processes {
             let _ = place.compare_exchange(process, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
@@ -77,5 +84,21 @@ impl Board {
     pub fn next(&self, most: u64) -> Option<u64> {
         let number = self.0.next.fetch_add(1, Ordering::SeqCst);
         (number < most).then_some(number)
+    }
+
+    /// A server is about to be killed.
+    pub fn note_killed(&self) {
+        self.0.killed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A connection broke.
+    pub fn note_broken(&self) {
+        self.0.broken.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many servers were killed, and how many connections broke.
+    pub fn killed_and_broken(&self) -> (u64, u64) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        (count(&self.0.killed), count(&self.0.broken))
     }
 }

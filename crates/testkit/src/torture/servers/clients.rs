@@ -22,14 +22,16 @@ pub fn drive(address: SocketAddr, plan: &Plan, board: &Board, way: Way) {
     match way {
         Way::OneByOne => {
             while let Some(number) = board.next(most) {
-                conduct(open(address, number), plan, number, Role::Client, false);
+                let socket = open(address, plan, number);
+                conduct(socket, plan, board, number, Role::Client, false);
             }
         }
         Way::Threads => std::thread::scope(|scope| {
             for _ in 0..plan.together {
                 scope.spawn(|| {
                     while let Some(number) = board.next(most) {
-                        conduct(open(address, number), plan, number, Role::Client, true);
+                        let socket = open(address, plan, number);
+                        conduct(socket, plan, board, number, Role::Client, true);
                     }
                 });
             }
@@ -41,7 +43,8 @@ pub fn drive(address: SocketAddr, plan: &Plan, board: &Board, way: Way) {
                     && let Some(number) = board.next(most)
                 {
                     let script = Script::brief(plan.seed, number);
-                    flows.add(Flow::new(open(address, number), script, Role::Client));
+                    let socket = open(address, plan, number);
+                    flows.add(Flow::new(socket, script, Role::Client));
                 }
                 if flows.len() == 0 {
                     break;
@@ -53,10 +56,10 @@ pub fn drive(address: SocketAddr, plan: &Plan, board: &Board, way: Way) {
         Way::ForkEach => {
             let mut children = Vec::new();
             while let Some(number) = board.next(most) {
-                let socket = open(address, number);
+                let socket = open(address, plan, number);
                 children.push(fork_child(|| {
                     board.enter();
-                    conduct(socket, plan, number, Role::Client, false);
+                    conduct(socket, plan, board, number, Role::Client, false);
                     board.leave();
                 }));
                 sys::close(socket).expect("close");
@@ -72,7 +75,7 @@ pub fn drive(address: SocketAddr, plan: &Plan, board: &Board, way: Way) {
 }
 
 /// A connection that has said its number. Every other one connects without blocking.
-fn open(address: SocketAddr, number: u64) -> Descriptor {
+fn open(address: SocketAddr, plan: &Plan, number: u64) -> Descriptor {
     let family = if address.is_ipv4() {
         Family::V4
     } else {
@@ -97,7 +100,11 @@ fn open(address: SocketAddr, number: u64) -> Descriptor {
         set_blocking(socket);
         socket
     };
-    uninterrupted(|| send_number(socket, number)).expect("send");
+    let sent = uninterrupted(|| send_number(socket, number));
+    assert!(
+        sent.is_ok() || plan.may_break(Role::Client),
+        "send: {sent:?}"
+    );
     socket
 }
 

@@ -8,7 +8,8 @@ use crate::flow::{Flow, Receiver, Sender, Step};
 use crate::readiness::{Kind, Loop};
 use crate::script::{Role, Script};
 
-use super::shape::Plan;
+use super::board::Board;
+use super::shape::{Plan, Shape};
 
 /// How one end is conducted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,9 @@ enum Manner {
 impl Manner {
     /// How one end of a connection is conducted. A process that has other threads does not fork.
     fn of(plan: &Plan, number: u64, role: Role, has_threads: bool) -> Self {
+        if plan.shape == Shape::PreforkKilled {
+            return Self::InTurns;
+        }
         let mut random = Random::new(plan.seed ^ number << 8 ^ u64::from(role == Role::Server));
         match random.below(8) {
             0 => Self::Threads,
@@ -41,8 +45,16 @@ impl Manner {
     }
 }
 
-/// Conducts one end of a connection until it is closed. The descriptor may be non-blocking.
-pub fn conduct(socket: Descriptor, plan: &Plan, number: u64, role: Role, has_threads: bool) {
+/// Conducts one end of a connection until it is closed. The descriptor may be non-blocking. A client whose server is
+/// killed notes that on the board.
+pub fn conduct(
+    socket: Descriptor,
+    plan: &Plan,
+    board: &Board,
+    number: u64,
+    role: Role,
+    has_threads: bool,
+) {
     let script = Script::brief(plan.seed, number);
     let manner = Manner::of(plan, number, role, has_threads);
     if !matches!(manner, Manner::Loop(_)) {
@@ -59,56 +71,69 @@ pub fn conduct(socket: Descriptor, plan: &Plan, number: u64, role: Role, has_thr
             flows.close();
         }
         Manner::InTurns => {
-            in_turns(socket, &script, role);
+            match in_turns(socket, &script, role) {
+                Err(_) if plan.may_break(role) => board.note_broken(),
+                done => expect(done, &script, role),
+            }
             sys::close(socket).expect("close");
         }
         Manner::Copied => {
             let copy = sys::dup(socket).expect("dup");
             sys::close(socket).expect("close");
-            in_turns(copy, &script, role);
+            expect(in_turns(copy, &script, role), &script, role);
             sys::close(copy).expect("close");
         }
         Manner::Relatives => {
-            let child = fork_child(|| send(socket, &script, role));
-            receive(socket, &script, role);
+            let child = fork_child(|| expect(send(socket, &script, role), &script, role));
+            expect(receive(socket, &script, role), &script, role);
             child.join();
             sys::close(socket).expect("close");
         }
     }
 }
 
-fn in_turns(socket: Descriptor, script: &Script, role: Role) {
-    if role == Role::Client {
-        send(socket, script, role);
-        receive(socket, script, role);
-    } else {
-        receive(socket, script, role);
-        send(socket, script, role);
+fn expect(done: Result<(), String>, script: &Script, role: Role) {
+    if let Err(error) = done {
+        panic!("{script:?} as {role:?}: {error}");
     }
 }
 
-fn send(socket: Descriptor, script: &Script, role: Role) {
+fn in_turns(socket: Descriptor, script: &Script, role: Role) -> Result<(), String> {
+    if role == Role::Client {
+        send(socket, script, role)?;
+        receive(socket, script, role)
+    } else {
+        receive(socket, script, role)?;
+        send(socket, script, role)
+    }
+}
+
+fn send(socket: Descriptor, script: &Script, role: Role) -> Result<(), String> {
     let mut sender = Sender::new(socket, script, role);
     loop {
         match sender.step() {
             Step::Moved => {}
             Step::End => break,
-            step => panic!("{script:?} as {role:?}: send: {step:?}"),
+            step => return Err(format!("send: {step:?}")),
         }
     }
     let shut = uninterrupted(|| sys::shutdown(socket, libc::SHUT_WR));
-    assert_eq!(shut, Ok(()), "{script:?} as {role:?}: shutdown");
+    shut.map_err(|errno| format!("shutdown: {errno:?}"))
 }
 
-fn receive(socket: Descriptor, script: &Script, role: Role) {
+fn receive(socket: Descriptor, script: &Script, role: Role) -> Result<(), String> {
     let mut receiver = Receiver::new(socket, script, role);
     loop {
         match receiver.step() {
             Step::Moved => {}
             Step::End => break,
-            step => panic!("{script:?} as {role:?}: recv: {step:?}"),
+            step => return Err(format!("recv: {step:?}")),
         }
     }
     let (received, all) = (receiver.position, script.sends(role.other()));
-    assert_eq!(received, all, "{script:?} as {role:?}: ended early");
+    if received == all {
+        Ok(())
+    } else {
+        Err(format!("an end after {received}"))
+    }
 }

@@ -1,7 +1,7 @@
 //! `torture servers`: servers and clients of drawn shapes, families of processes and threads, whose connections pass
 //! from hand to hand while signals interrupt them and processes are stopped. Nothing is ordered: what is judged holds
 //! for TCP in any order. Every byte arrives at its own connection, each stream ends where its sender ended it, no call
-//! fails, and everybody ends.
+//! fails, and everybody ends. Where servers are killed, no more connections break than they had.
 //!
 //! ```text
 //!  round (a process, watched from outside)
@@ -66,7 +66,8 @@ pub fn run(options: &Options) -> i32 {
 pub fn executed(options: &Options) {
     sys::alarm(LONGEST);
     pest::prepare();
-    accepting::serve_executed(&Plan::draw(options.seed, options.family, "ExecuteEach"));
+    let plan = Plan::draw(options.seed, options.family, "ExecuteEach");
+    accepting::serve_executed(&plan, &Board::new());
 }
 
 /// Waits for a child as long as its own watchdog lets it live.
@@ -118,6 +119,11 @@ fn play(plan: &Plan) {
         board.resume_all();
     }
     stop(&board, family, address, &server);
+    let (killed, broken) = board.killed_and_broken();
+    assert!(
+        broken <= killed,
+        "{broken} connections broke, and {killed} servers that had one each were killed"
+    );
 }
 
 /// Wakes whoever waits for a connection until the server has ended.

@@ -3,6 +3,7 @@
 use netchannel_testkit::support::{Family, Random};
 
 use crate::readiness::Kind;
+use crate::script::Role;
 
 /// How a server accepts, and who serves what was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +32,11 @@ pub enum Shape {
     ThreadsOneShot,
     /// Children that accept a few connections each and are replaced.
     Rotating,
+    /// As `Prefork`, whose children are killed at any moment and replaced: each takes one connection with it at most.
+    PreforkKilled,
 }
 
-const SHAPES: [Shape; 14] = [
+const SHAPES: [Shape; 15] = [
     Shape::Threads,
     Shape::Prefork,
     Shape::PreforkLocked,
@@ -48,6 +51,7 @@ const SHAPES: [Shape; 14] = [
     Shape::HandToThreads,
     Shape::ThreadsOneShot,
     Shape::Rotating,
+    Shape::PreforkKilled,
 ];
 
 /// What a client process does.
@@ -104,17 +108,25 @@ impl Plan {
         } else {
             Family::V6
         };
+        let shape = shapes[random.below(shapes.len())];
+        let is_possible = |way: &Way| shape != Shape::PreforkKilled || !matches!(way, Way::Loop(_));
+        let ways: Vec<_> = WAYS.into_iter().filter(is_possible).collect();
         Self {
             seed,
             family: family.unwrap_or(drawn),
-            shape: shapes[random.below(shapes.len())],
+            shape,
             workers: random.between(1, 5),
             clients: (0..random.between(1, 3))
-                .map(|_| WAYS[random.below(WAYS.len())])
+                .map(|_| ways[random.below(ways.len())])
                 .collect(),
             together: random.between(1, 6),
             connections: random.between(20, 120) as u64,
             pest: !random.once_in(4),
         }
+    }
+
+    /// Whether a connection may break at this end.
+    pub fn may_break(&self, role: Role) -> bool {
+        self.shape == Shape::PreforkKilled && role == Role::Client
     }
 }
