@@ -117,16 +117,21 @@ fn under_netchannel(arguments: &[&str]) {
     );
 }
 
-#[test]
-fn programs_and_their_connections_outlive_the_daemon() {
+/// A daemon of the test's own, and how programs reach it.
+fn private() -> Option<(PrivateDaemon, Transport)> {
     let Some(program) = find_netchannel(Path::new(TORTURE)) else {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
-        return;
+        return None;
     };
-    let mut daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
-    let transport = Transport::NetChannel {
-        program,
-        socket: daemon.socket(),
+    let daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    let socket = daemon.socket();
+    Some((daemon, Transport::NetChannel { program, socket }))
+}
+
+#[test]
+fn programs_and_their_connections_outlive_the_daemon() {
+    let Some((mut daemon, transport)) = private() else {
+        return;
     };
     let running = std::thread::spawn(move || {
         let seed = ["--seed", "20263", "--family", "v4"];
@@ -142,17 +147,11 @@ fn programs_and_their_connections_outlive_the_daemon() {
 
 #[test]
 fn families_outlive_daemons() {
-    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
-        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+    let Some((mut daemon, transport)) = private() else {
         return;
     };
-    let mut daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
-    let transport = Transport::NetChannel {
-        program,
-        socket: daemon.socket(),
-    };
     let running = std::thread::spawn(move || {
-        let each = ["ForkEach", "ExecuteEach", "Rotating", ""].map(|shape| {
+        let each = ["ForkEach", "ExecuteEach", "Rotating", "PreforkSets"].map(|shape| {
             let seed = ["--seed", "20269", "--only", shape];
             let arguments = [&["servers", "--seconds", "3"], &seed[..]].concat();
             passes(&transport, &arguments)

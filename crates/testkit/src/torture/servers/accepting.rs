@@ -11,7 +11,7 @@ use crate::script::Role;
 use super::board::Board;
 use super::conduct::conduct;
 use super::shape::{Plan, Shape};
-use super::{LONGEST, await_end, random_of};
+use super::{LONGEST, await_end, random_of, start};
 
 /// Connections that one child of a rotating server serves.
 const BEFORE_ROTATION: usize = 4;
@@ -24,14 +24,14 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
                 serve_one(socket, plan, board, true);
             }
         }),
-        Shape::Prefork => in_children(plan, board, |_| {
+        Shape::Prefork => in_children(plan, board, || {
             while let Some(socket) = accept(listening, board) {
                 serve_one(socket, plan, board, false);
             }
         }),
         Shape::PreforkLocked => {
             let lock = lock_file();
-            in_children(plan, board, |_| {
+            in_children(plan, board, || {
                 while let Some(socket) = locked(&lock, || accept(listening, board)) {
                     serve_one(socket, plan, board, false);
                 }
@@ -39,7 +39,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
         }
         Shape::PreforkPoll => {
             set_nonblocking(listening);
-            in_children(plan, board, |_| {
+            in_children(plan, board, || {
                 while !board.ends() {
                     let mut entries = [libc::pollfd {
                         fd: listening,
@@ -58,7 +58,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
             } else {
                 sys::IN | sys::ET
             };
-            in_children(plan, board, |_| {
+            in_children(plan, board, || {
                 let set = set_with(listening, events);
                 while !board.ends() {
                     uninterrupted(|| sys::epoll_wait(set, 4, -1)).expect("epoll_wait");
@@ -69,7 +69,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
         Shape::SharedSet => {
             set_nonblocking(listening);
             let set = set_with(listening, sys::IN);
-            in_children(plan, board, |_| {
+            in_children(plan, board, || {
                 while !board.ends() {
                     uninterrupted(|| sys::epoll_wait(set, 4, -1)).expect("epoll_wait");
                     accept_and_serve(listening, plan, board);
@@ -182,21 +182,9 @@ fn in_threads(plan: &Plan, work: impl Fn() + Sync) {
     });
 }
 
-fn in_children(plan: &Plan, board: &Board, work: impl Fn(usize)) {
-    let children: Vec<_> = (0..plan.workers)
-        .map(|index| start(board, || work(index)))
-        .collect();
+fn in_children(plan: &Plan, board: &Board, work: impl Fn()) {
+    let children: Vec<_> = (0..plan.workers).map(|_| start(board, &work)).collect();
     await_all(&children);
-}
-
-/// A child that the pest may find.
-fn start(board: &Board, work: impl FnOnce()) -> Child {
-    fork_child(|| {
-        sys::alarm(LONGEST);
-        board.enter();
-        work();
-        board.leave();
-    })
 }
 
 fn await_all(children: &[Child]) {

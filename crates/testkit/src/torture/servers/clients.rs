@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use netchannel_testkit::support::{
-    Family, fork_child, set_blocking, socket_error, tcp, tcp_nonblocking, uninterrupted,
+    fork_child, set_blocking, socket_error, tcp, tcp_nonblocking, uninterrupted,
 };
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -76,13 +76,8 @@ pub fn drive(address: SocketAddr, plan: &Plan, board: &Board, way: Way) {
 
 /// A connection that has said its number. Every other one connects without blocking.
 fn open(address: SocketAddr, plan: &Plan, number: u64) -> Descriptor {
-    let family = if address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    };
     let socket = if number.is_multiple_of(2) {
-        let socket = tcp(family);
+        let socket = tcp(plan.family);
         match sys::connect(socket, address) {
             Ok(()) => {}
             // The connect goes on.
@@ -91,7 +86,7 @@ fn open(address: SocketAddr, plan: &Plan, number: u64) -> Descriptor {
         }
         socket
     } else {
-        let socket = tcp_nonblocking(family);
+        let socket = tcp_nonblocking(plan.family);
         match sys::connect(socket, address) {
             Ok(()) => {}
             Err(Errno(libc::EINPROGRESS)) => finish(socket),

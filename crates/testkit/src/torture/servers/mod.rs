@@ -20,13 +20,13 @@ mod shape;
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::{
-    Child, Ended, Family, PATIENCE, Random, fork_child, listener_with,
+    Child, Ended, Family, PATIENCE, Random, fork_child, listener_with, poll_one,
 };
 use netchannel_testkit::sys;
 
 use crate::Options;
 use board::Board;
-use shape::Plan;
+use shape::{Plan, Way};
 
 /// How long a round may take, in seconds: it takes less than one on an idle machine.
 const LONGEST: u32 = 40;
@@ -85,31 +85,26 @@ fn await_end(child: &Child) -> Ended {
     }
 }
 
+/// A child that the pest may find.
+fn start(board: &Board, work: impl FnOnce()) -> Child {
+    fork_child(|| {
+        sys::alarm(LONGEST);
+        board.enter();
+        work();
+        board.leave();
+    })
+}
+
 /// One round.
 fn play(plan: &Plan) {
     pest::prepare();
     let board = Board::new();
     let family = plan.family;
     let (listening, address) = listener_with(family, 128);
-    let server = fork_child(|| {
-        sys::alarm(LONGEST);
-        board.enter();
-        accepting::serve(listening, plan, &board);
-        board.leave();
-    });
+    let server = start(&board, || accepting::serve(listening, plan, &board));
     sys::close(listening).expect("close");
-    let clients: Vec<_> = plan
-        .clients
-        .iter()
-        .map(|way| {
-            fork_child(|| {
-                sys::alarm(LONGEST);
-                board.enter();
-                clients::drive(address, plan, &board, *way);
-                board.leave();
-            })
-        })
-        .collect();
+    let drive = |way: &Way| start(&board, || clients::drive(address, plan, &board, *way));
+    let clients: Vec<_> = plan.clients.iter().map(drive).collect();
     let pest = plan.pest.then(|| fork_child(|| pest::run(plan, &board)));
     for client in &clients {
         assert_eq!(await_end(client), Ended::Exit(0), "a client");
@@ -140,12 +135,7 @@ fn stop(board: &Board, family: Family, address: std::net::SocketAddr, server: &C
         assert!(start.elapsed() < PATIENCE, "the server does not end");
         let socket = netchannel_testkit::support::tcp(family);
         if sys::connect(socket, address).is_ok() {
-            let mut entries = [libc::pollfd {
-                fd: socket,
-                events: libc::POLLIN,
-                revents: 0,
-            }];
-            let _ = sys::poll(&mut entries, 20);
+            poll_one(socket, libc::POLLIN, 20);
         }
         sys::close(socket).expect("close");
         std::thread::sleep(Duration::from_millis(1));
