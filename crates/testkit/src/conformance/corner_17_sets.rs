@@ -4,12 +4,15 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno, IN};
 
 use crate::case::cases;
+use crate::helpers::send_and_wait;
 
 cases! {
     families: [
         corner_17_sets_hear_of_who_listens_after_a_refusal,
         corner_17_sets_get_an_edge_of_room_by_an_option,
         corner_17_sets_hear_of_a_listener_of_a_relative,
+        corner_17_sets_know_a_member_by_a_number_that_it_has_again,
+        corner_17_sets_know_a_member_by_its_own_number_only,
     ];
 }
 
@@ -114,4 +117,61 @@ fn corner_17_sets_hear_of_a_listener_of_a_relative(family: Family) {
             child.join();
         }
     }
+}
+
+/// Every number of a member was closed in turn, and the one under which it was added was given to it again.
+fn corner_17_sets_know_a_member_by_a_number_that_it_has_again(family: Family) {
+    for listens in [false, true] {
+        let (socket, _server) = if listens {
+            (listener(family).0, None)
+        } else {
+            let (client, server) = pair(family);
+            (client, Some(server))
+        };
+        let set = sys::epoll_create().unwrap();
+        let control = |operation, data| sys::epoll_control(set, operation, socket, sys::OUT, data);
+        let wait = || sys::epoll_wait(set, 4, 0).unwrap();
+        control(libc::EPOLL_CTL_ADD, 1).unwrap();
+        let told = wait();
+        let other = sys::dup(socket).unwrap();
+        sys::close(socket).unwrap();
+        sys::dup2(other, socket).unwrap();
+        sys::close(other).unwrap();
+        assert_eq!(control(libc::EPOLL_CTL_ADD, 2), Err(Errno(libc::EEXIST)));
+        assert_eq!(control(libc::EPOLL_CTL_MOD, 3), Ok(()));
+        let data: Vec<_> = wait().iter().map(|event| event.data).collect();
+        assert_eq!(data, vec![3; told.len()]);
+        assert_eq!(control(libc::EPOLL_CTL_DEL, 0), Ok(()));
+        assert_eq!(wait(), []);
+        let gone = control(libc::EPOLL_CTL_DEL, 0);
+        assert_eq!(gone, Err(Errno(libc::ENOENT)));
+        assert_eq!(control(libc::EPOLL_CTL_ADD, 4), Ok(()));
+        assert_eq!(wait().len(), told.len());
+    }
+}
+
+/// The number under which a member was added is another socket's, which is a member, too.
+fn corner_17_sets_know_a_member_by_its_own_number_only(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let control = |operation, data| sys::epoll_control(set, operation, client, IN, data);
+    control(libc::EPOLL_CTL_ADD, 1).unwrap();
+    let former = sys::dup(client).unwrap();
+    let (second, peer) = pair(family);
+    sys::dup2(second, client).unwrap();
+    assert_eq!(
+        control(libc::EPOLL_CTL_MOD, 2),
+        Err(Errno(libc::ENOENT)),
+        "another socket's"
+    );
+    control(libc::EPOLL_CTL_ADD, 3).unwrap();
+    send_and_wait(server, former, b"a");
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap()[0].data, 1);
+    expect_bytes(former, b"a");
+    send_and_wait(peer, second, b"b");
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap()[0].data, 3);
+    control(libc::EPOLL_CTL_DEL, 0).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    send_and_wait(server, former, b"c");
+    assert_eq!(sys::epoll_wait(set, 4, 0).unwrap()[0].data, 1);
 }

@@ -17,7 +17,9 @@ impl EpollSet {
         let Some(item) = state.items.get(number as usize).copied() else {
             return false;
         };
-        if !item.registered || item.word.kind() != Kind::Virtual || state.board.is_some() {
+        let moved = item.current_fd != item.fd;
+        let is_virtual = item.word.kind() == Kind::Virtual;
+        if !item.registered || !is_virtual || moved || state.board.is_some() {
             return false;
         }
         Self::leave_cell(state, &item, number);

@@ -90,8 +90,6 @@ impl EpollSet {
                 && item.current_fd == from
             {
                 item.current_fd = to;
-                let (fd, number) = (item.fd, parent.item);
-                state.index.clear(fd, number);
             }
         }
     }

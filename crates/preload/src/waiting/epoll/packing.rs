@@ -147,9 +147,13 @@ impl EpollSet {
         if item.word.kind() != Kind::Virtual || !is_copied() || own.is_some_and(survives_exec) {
             return own;
         }
-        let fits = |fd, word| {
-            word == item.word && fd != item.fd && state.index.get(fd).is_none() && survives_exec(fd)
+        let is_member = |fd| {
+            let number = state.index.get(fd).unwrap_or(u32::MAX);
+            let known = state.items.get(number as usize);
+            known.is_some_and(|known| known.alive && known.word == item.word)
         };
+        let fits =
+            |fd, word| word == item.word && fd != item.fd && !is_member(fd) && survives_exec(fd);
         table::find_if(fits).or(own)
     }
 }

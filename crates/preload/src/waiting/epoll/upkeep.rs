@@ -70,6 +70,7 @@ pub fn replaced(fd: i32, socket: &Socket) {
             continue;
         }
         set.remove(&mut state, member.item, true);
+        let named = state.index.get(item.fd);
         let fresh = Item {
             enabled: item.enabled,
             current_fd: fd,
@@ -80,11 +81,9 @@ pub fn replaced(fd: i32, socket: &Socket) {
         }
         // As a rule this is the number that was just freed: then the membership stays valid.
         let number = EpollSet::allocate_item(&mut state);
-        let named = state.index.get(item.fd);
         set.insert(&mut state, fresh, number);
         if item.fd != fd {
-            // The number under which it was added is closed here, and may be another member's.
-            state.index.clear(item.fd, number);
+            // The number under which it was added may be another member's.
             named.inspect(|named| state.index.set(item.fd, *named));
         }
         drop(state);
@@ -159,14 +158,11 @@ pub fn forget(fd: i32, socket: &Socket) {
         };
         match other {
             Some(other) => {
-                let (added_as, leaves) = (item.fd, item.current_fd == fd);
+                // It stays known by the number under which it was added, which may be given to the socket again.
+                let leaves = item.current_fd == fd;
                 let anchored = item.registered;
                 if leaves {
                     item.current_fd = other;
-                }
-                // The number may name another file later.
-                if added_as == fd {
-                    state.index.clear(fd, member.item);
                 }
                 if leaves && anchored {
                     member.set.register_anew(&mut state, member.item, fd);
