@@ -4,6 +4,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
 use crate::case::cases;
+use crate::helpers::send_and_wait;
 
 cases! {
     families: [
@@ -12,6 +13,7 @@ cases! {
         corner_14_reset_by_close_with_unread_bytes_after_shut_rd,
         corner_14_reset_by_bytes_that_came_too_late,
         corner_14_reset_is_told_after_the_bytes_before_it,
+        corner_14_reset_is_none_after_both_ends,
         corner_14_reset_of_what_waits_when_the_listener_closes,
         corner_14_reset_of_what_waits_when_a_duplicate_is_shut,
         corner_14_edge_of_a_shutdown,
@@ -84,6 +86,22 @@ fn corner_14_reset_is_told_after_the_bytes_before_it(family: Family) {
     let (mut one, mut other) = ([0; 3], [0; 16]);
     assert_eq!(sys::readv(server, &mut [&mut one, &mut other]), Ok(6));
     assert_eq!(sys::recv(server, &mut [0], 0), Err(RESET));
+}
+
+/// A connection that both sides have ended is over: who closes it with unread bytes resets nothing.
+fn corner_14_reset_is_none_after_both_ends(family: Family) {
+    let (client, server) = pair(family);
+    send_and_wait(client, server, b"unread");
+    send_and_wait(server, client, b"read");
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    await_events(server, libc::POLLRDHUP);
+    sys::shutdown(server, libc::SHUT_WR).unwrap();
+    eventually("over", || sys::getpeername(client).is_err());
+    sys::close(server).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(socket_error(client), Errno(0));
+    expect_bytes(client, b"read");
+    expect_end(client);
 }
 
 fn corner_14_reset_of_what_waits_when_the_listener_closes(family: Family) {

@@ -233,7 +233,9 @@ fn close_virtual(fd: i32, socket: &Socket) -> Result<(), i32> {
     }
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
-    let abort = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
+    // What is over is not reset any more.
+    let aborts = entry.linger.load(Ordering::Relaxed) == 1 || lane.has_bytes();
+    let abort = aborts && !lane.is_over();
     let releases_held = !abort && lane.end_releases_held();
     let reset = if abort || releases_held {
         side_flags::RESET

@@ -372,7 +372,9 @@ impl Lane {
     /// bytes, had not accepted, or had asked for a reset.
     pub fn ended_by_reset(&self) -> bool {
         let flags = self.peer_flags();
-        flags & side_flags::CLOSED == 0
+        let over = flags & side_flags::FIN != 0 && self.socket.has(status::SHUT_WRITE);
+        !over
+            && flags & side_flags::CLOSED == 0
             // The peer never had bytes that were held back.
             && (self.unread_by_peer() > self.held_count()
                 || flags & side_flags::ABORTS != 0
