@@ -5,7 +5,7 @@ use crate::far::Side;
 
 /// The beginning of a case's name, the end that must not be on the other host (either end, where none is named), and
 /// the reason.
-const LEFT_OUT: [(&str, Option<Side>, &str); 106] = [
+const LEFT_OUT: [(&str, Option<Side>, &str); 107] = [
     ("corner_14_told_without_a_value", None, MEMORY),
     (
         "corner_02_close_of_one_number_while_blocked_accept",
@@ -169,6 +169,11 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 106] = [
     ("corner_14_arguments_", None, MEMORY),
     ("corner_14_beside_", None, MEMORY),
     ("corner_14_ended_without_a_word", Some(Side::Server), ENDS),
+    (
+        "urgent_before_the_end_of_a_killed_peer",
+        Some(Side::Server),
+        ENDS,
+    ),
     ("corner_14_fault_in_vectors", None, MEMORY),
     ("corner_14_ended_bind_v", None, TWO_HOSTS),
     ("corner_14_ended_recvmmsg_leaves_an_error", None, MEMORY),

@@ -34,6 +34,7 @@ cases! {
         urgent_nothing_is_not_urgent,
         urgent_large,
         urgent_before_the_end,
+        urgent_before_the_end_of_a_killed_peer,
         urgent_before_a_reset,
         urgent_after_shutdown_of_reading,
         urgent_after_shutdown_of_both,
@@ -518,6 +519,23 @@ fn urgent_before_the_end(family: Family) {
     expect_read(client, b"", 0);
     expect_at_mark(client, false);
     expect_no_urgent(client);
+}
+
+/// A killed peer that has read everything ends its stream. What is sent after that meets a reset, and takes nothing.
+fn urgent_before_the_end_of_a_killed_peer(family: Family) {
+    let (child, client, _) = forked_server(family, |connection| {
+        send_urgent(connection, b"a!");
+        std::thread::sleep(std::time::Duration::from_secs(30));
+    });
+    await_urgent(client, b'!');
+    child.kill();
+    await_events(client, libc::POLLRDHUP);
+    eventually("a broken pipe", || {
+        sys::send(client, b"x", libc::MSG_NOSIGNAL) == Err(Errno(libc::EPIPE))
+    });
+    expect_taken(client, b'!');
+    expect_no_urgent(client);
+    expect_read(client, b"a", 0);
 }
 
 fn urgent_before_a_reset(family: Family) {

@@ -117,12 +117,13 @@ impl Lane {
         seen & BOTH == BOTH && self.peer_flags() & side_flags::RESET != 0
     }
 
-    /// Whether the end of the peer's stream came before any reset.
+    /// Whether the end of the peer's stream came before any reset. A killed peer that had read all ended its stream.
     #[cold]
     pub fn had_end(&self) -> bool {
         let flags = self.peer_flags();
         let reset = flags & side_flags::RESET != 0;
         flags & side_flags::FIN != 0 && !(reset && self.reset_error() != libc::EPIPE)
+            || !reset && self.socket.has(status::PEER_GONE) && !self.ended_by_reset()
     }
 
     fn is_taken(&self, mark: &Ahead) -> bool {
