@@ -217,8 +217,13 @@ hook! {
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int {
-        if housekeeping::any_deferred() && how == libc::SHUT_RD && deferred::shut_read(fd) {
-            return 0;
+        if housekeeping::any_deferred() {
+            if how == libc::SHUT_RD && deferred::shut_read(fd) {
+                return 0;
+            }
+            if !(0..=2).contains(&how) && deferred::at(fd).is_some() {
+                return real::fail(libc::EINVAL);
+            }
         }
         match lane(fd) {
             None => {

@@ -35,6 +35,7 @@ fn deferred_silent_questions(family: Family) {
             assert_eq!(sys::ioctl_int(client, request, -1), Ok(0));
         }
         assert_eq!(sys::listen(client, 1), Err(Errno(libc::EINVAL)));
+        assert_eq!(sys::shutdown(client, 77), Err(Errno(libc::EINVAL)));
         assert_eq!(sys::send(client, b"", 0), Ok(0));
     });
 }
