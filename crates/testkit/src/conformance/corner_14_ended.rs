@@ -16,11 +16,14 @@ cases! {
         corner_14_ended_bad_buffers_to_send,
         corner_14_ended_bind,
         corner_14_ended_bind_before_the_end,
+        corner_14_ended_bind_to_the_port_of_another_connection,
+        corner_14_ended_bind_takes_no_number,
         corner_14_ended_connect_again,
         corner_14_ended_bind_after_a_bind_to_any_port,
         corner_14_ended_shut_before_it_was_told,
         corner_14_ended_recvmmsg_leaves_an_error,
         corner_14_ended_recvmmsg_leaves_a_reset,
+        corner_14_ended_recvmmsg_leaves_an_error_after_a_reset,
         corner_14_ended_reset_after_shutdown_of_reading,
         corner_14_ended_unacknowledged_bytes,
     ];
@@ -174,6 +177,44 @@ fn corner_14_ended_bind(family: Family) {
     }
 }
 
+/// A client whose connection the server has reset.
+fn reset_client(listening: Descriptor, address: std::net::SocketAddr) -> Descriptor {
+    let client = connect_to(address);
+    close_with_reset(sys::accept(listening).unwrap());
+    eventually("over", || sys::getpeername(client).is_err());
+    client
+}
+
+fn corner_14_ended_bind_to_the_port_of_another_connection(family: Family) {
+    let (listening, address) = listener(family);
+    let other = connect_to(address);
+    let server = sys::accept(listening).unwrap();
+    let taken = sys::getsockname(other).unwrap();
+    let client = reset_client(listening, address);
+    assert_eq!(sys::bind(client, taken), Err(Errno(libc::EADDRINUSE)));
+    expect_alive(other, server);
+}
+
+/// Also where the hard limit leaves the library none.
+fn corner_14_ended_bind_takes_no_number(family: Family) {
+    let (listening, address) = listener(family);
+    let client = reset_client(listening, address);
+    fork_child(|| {
+        let free = sys::dup(client).unwrap();
+        sys::close(free).unwrap();
+        let most = libc::rlim_t::try_from(free + 1).unwrap();
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        sys::set_limit(libc::RLIMIT_NOFILE, &limit).unwrap();
+        assert_eq!(sys::bind(client, family.loopback(0)), Ok(()));
+        assert_eq!(sys::bind(client, family.loopback(0)), Err(INVALID));
+        assert_eq!(sys::dup(client), Ok(free));
+    })
+    .join();
+}
+
 fn free_port(family: Family) -> u16 {
     let other = tcp(family);
     sys::bind(other, family.loopback(0)).unwrap();
@@ -222,8 +263,7 @@ fn corner_14_ended_shut_before_it_was_told(family: Family) {
     assert_eq!(answer, Err(Errno(libc::EISCONN)));
 }
 
-/// An error that a call with received bytes could not return is returned by the next call.
-/// Receives a byte, and leaves `EMSGSIZE` for the next call.
+/// Receives a byte, or the end of the stream, and leaves `EMSGSIZE` for the next call.
 pub fn leave_wrong_size(socket: Descriptor) {
     let mut byte = [0_u8; 1];
     let mut good = sys::entry_mut(&mut byte);
@@ -267,6 +307,31 @@ fn corner_14_ended_recvmmsg_leaves_a_reset(family: Family) {
     join_thread(receiver);
     assert_eq!(sys::recv(client, &mut [0], 0), Err(RESET));
     assert_eq!(sys::recv(client, &mut [0], 0), Ok(0));
+}
+
+/// What is left after the reset was told is told, too; what was left before it is not.
+fn corner_14_ended_recvmmsg_leaves_an_error_after_a_reset(family: Family) {
+    let (listening, address) = listener(family);
+    let client = reset_client(listening, address);
+    assert_eq!(sys::send(client, b"x", QUIET), Err(RESET));
+    leave_wrong_size(client);
+    assert_eq!(sys::send(client, b"x", QUIET), Err(Errno(libc::EMSGSIZE)));
+    assert_eq!(sys::send(client, b"x", QUIET), Err(PIPE));
+    for reads in [false, true] {
+        let client = connect_to(address);
+        let server = sys::accept(listening).unwrap();
+        send_and_wait(server, client, b"x");
+        leave_wrong_size(client);
+        close_with_reset(server);
+        await_events(client, libc::POLLHUP);
+        let told = if reads {
+            sys::recv(client, &mut [0], 0)
+        } else {
+            sys::send(client, b"x", QUIET)
+        };
+        assert_eq!(told, Err(RESET));
+        assert_eq!(sys::send(client, b"x", QUIET), Err(PIPE));
+    }
 }
 
 fn corner_14_ended_reset_after_shutdown_of_reading(family: Family) {

@@ -7,6 +7,7 @@ use netchannel_abi::address::Address;
 use netchannel_abi::link::Role;
 
 use super::ephemeral_port;
+use super::tuples::is_in_use;
 use crate::descriptors::{attach, limits, names, ports};
 use crate::ground::sys;
 use crate::sockets::lane::Lane;
@@ -40,7 +41,14 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
     }
     options::replay(&lane.socket, made);
     // SAFETY: the caller's promise.
-    let bound = unsafe { bind_raw(made, address, length) };
+    let mut bound = unsafe { bind_raw(made, address, length) };
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { names::read(address, length) };
+    if bound.is_ok()
+        && wanted.is_some_and(|it| is_in_use(&it, &lane.socket, options::is_only_v6(made)))
+    {
+        bound = Err(libc::EADDRINUSE);
+    }
     if let (Ok(()), Some(name)) = (bound, names::kernel_address(made, false)) {
         options::note_bound(&lane.socket, made);
         let kept = attach::make_internal(made);
@@ -50,7 +58,12 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         entry.local.store(&name);
         // The former peer is no longer known.
         entry.peer.store(&Address::default());
-        local.reserve.store(kept + 1, Ordering::Relaxed);
+        if kept == made {
+            // The library has no number left. The program's next one is worth more than holding the port.
+            attach::close_internal(kept);
+        } else {
+            local.reserve.store(kept + 1, Ordering::Relaxed);
+        }
         return Ok(());
     }
     sys::close(made);

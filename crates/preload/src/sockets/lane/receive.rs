@@ -314,6 +314,8 @@ impl Lane {
 
     fn report_reset(&self, error: i32) -> Stop {
         if self.socket.mark(status::RESET) == 0 {
+            // It takes the place of an error that was left before it.
+            self.take_left_error();
             Stop::Error(error)
         } else {
             Stop::End

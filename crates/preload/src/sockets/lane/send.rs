@@ -321,8 +321,9 @@ impl Lane {
     /// Whether a send is possible with these flags of the peer.
     #[cold]
     fn check_send(&self, flags: u32) -> Result<(), Stop> {
-        // A reset takes the place of an error that was left before it.
-        let overtaken = flags & side_flags::RESET != 0;
+        // A reset takes the place of an error that was left before it. One that was told stands in no error's place.
+        let told = self.socket.has(status::RESET);
+        let overtaken = flags & side_flags::RESET != 0 && !told;
         if let Some(error) = self.take_left_error()
             && (!overtaken || error == libc::ECONNRESET)
         {
