@@ -53,7 +53,7 @@ static socklen_t address(void *to, int what, int of, int family)
         memcpy(to, &shared->names[of], sizeof(struct sockaddr_storage));
         return four->sin_family == AF_INET6 ? sizeof *six : sizeof *four;
     }
-    in_port_t port = what == 0 || what == 7 ? htons(1) : what == 8 || what == 11 ? ((struct sockaddr_in *)&shared->names[of])->sin_port : 0;
+    in_port_t port = what == 0 ? htons(2) : what == 7 ? htons(1) : what == 8 || what == 11 ? ((struct sockaddr_in *)&shared->names[of])->sin_port : 0;
     if (what == 5 || what == 6) {
         four->sin_family = what == 5 ? AF_UNIX : AF_UNSPEC;
         return what == 5 ? 110 : 16;

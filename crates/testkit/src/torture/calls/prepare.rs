@@ -52,6 +52,10 @@ pub struct Maker<'a> {
 }
 
 const CONTROL: usize = 256;
+/// The port of an address that nothing has named. Programs beside this one may listen there.
+const UNNAMED: u16 = 2;
+/// A port at which nobody listens.
+const CLOSED: u16 = 1;
 
 impl Maker<'_> {
     /// The descriptor in a variable, or a literal number.
@@ -317,7 +321,9 @@ impl Maker<'_> {
             known.add(4).copy_to_nonoverlapping(bytes.as_mut_ptr(), 124);
             (length > 0).then_some((bytes, length.min(124)))
         };
-        let port = of.map_or(1, |(bytes, _)| u16::from_be_bytes([bytes[2], bytes[3]]));
+        let port = of.map_or(UNNAMED, |(bytes, _)| {
+            u16::from_be_bytes([bytes[2], bytes[3]])
+        });
         let network = Network::get();
         let at_host = |host: Addresses, port: u16| {
             if six {
@@ -328,7 +334,7 @@ impl Maker<'_> {
         };
         let its_host = of.map_or(network.own, |(bytes, _)| network.host_of(host(&bytes)));
         let (bytes, length) = match first(argument) {
-            0 => of.unwrap_or_else(|| at_host(network.own, 1)),
+            0 => of.unwrap_or_else(|| at_host(network.own, UNNAMED)),
             1 => at_host(network.own, 0),
             2 if six => six_of(Ipv6Addr::UNSPECIFIED, 0),
             2 => four(Ipv4Addr::UNSPECIFIED, 0),
@@ -338,7 +344,7 @@ impl Maker<'_> {
             9 => four(network.own.second, 0),
             10 => four(Ipv4Addr::new(192, 0, 2, 1), 0),
             11 => at_host(its_host, port),
-            _ => at_host(network.other, 1),
+            _ => at_host(network.other, CLOSED),
         };
         let room = self.memory.room(128);
         // SAFETY: room for 128 bytes.

@@ -116,25 +116,28 @@ use Scope::{Rest, Step as Once};
 pub const KEPT: &[Rule] = &[
     rule("2.5", Rest, RECEIVING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["", "", "waited -1 EFAULT", "waited n"]),
+    // Part by part, of which the second is none.
+    rule("2.5", Rest, RECEIVING, ["{10,|{11,", "MSG_WAITALL", "waited n", "waited n"]),
     rule("2.5", Rest, SENDING, ["", "", "-1 EFAULT", ""]),
     rule("2.5", Rest, RECEIVING, ["edge", "", "", ""]),
     // It has passed over an urgent byte.
     rule("2.5", Once, RECEIVING, ["MSG_OOB", "MSG_OOB&readonly|MSG_OOB&bad|MSG_OOB&null|MSG_OOB&edge", "1", "-1 EINVAL"]),
     // The bytes before a bad address have been sent to who waits for them.
-    rule("2.5", Rest, RECEIVING, ["", "send(*readonly|send(*edge|sendto(*readonly|sendto(*edge|write(*readonly|write(*edge", "waited", "waited n"]),
-    rule("2.5", Rest, SETS, ["", "send(*readonly|send(*edge|sendto(*edge|write(*edge", "waited", "waited n"]),
-    rule("2.5", Rest, LOOKS, ["", "send(*readonly|send(*edge|sendto(*edge|write(*edge", "waited", "waited n"]),
+    rule("2.5", Rest, RECEIVING, ["", "send*readonly|send*edge|write*readonly|write*edge", "waited", "waited n"]),
+    rule("2.5", Rest, SETS, ["", "send*readonly|send*edge|write*readonly|write*edge", "waited", "waited n"]),
+    rule("2.5", Rest, LOOKS, ["", "send*readonly|send*edge|write*readonly|write*edge", "waited", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
+    rule("8.1", Rest, SENDING, ["", "listen(*, 1)&SOCK_NONBLOCK|listen(*, 0)&SOCK_NONBLOCK", "-1 EAGAIN", "n"]),
     // A silent client whose process forks, executes or has it signalled is announced at once.
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
     rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "-1 EAGAIN|waited", "n"]),
     // An acknowledgement ends the only wait for no bytes: TCP answers a silent client again.
-    rule("8.3", Once, RECEIVING, ["good, 0,", "TCP_DEFER_ACCEPT", "waited interrupted 0", "waited interrupted -1 EINTR"]),
+    rule("8.3", Once, RECEIVING, ["good, 0,|{5,|, 5)", "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
     rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
-    rule("8.8", Once, &["getsockopt"], ["IP_MTU", "SO_DONTROUTE|IP_TOS|SO_MARK", "-1 ENOTCONN", "0"]),
+    rule("8.8", Once, &["getsockopt"], ["IP_MTU", "SO_DONTROUTE|IP_TOS|IPV6_TCLASS|SO_MARK", "-1 ENOTCONN", "0"]),
     // An IPv6 socket keeps its way over a bind.
     rule("8.8", Once, &["getsockopt"], ["IP_MTU", "bind", "0", "-1 ENOTCONN"]),
     rule("8.8", Once, &["getsockopt"], ["TCP_WINDOW_CLAMP", "", "0", "0"]),
@@ -153,7 +156,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
     // What a window holds back, its end with it, meets no closed or shut socket yet.
-    rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n", "-1 EPIPE"]),
+    rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000|SHUT_RD&SHUT_WR&100000|SHUT_RD&SHUT_WR&400000", "n", "-1 EPIPE"]),
     rule("8.9", Rest, &["bind"], ["", "setsockopt*SO_RCVBUF&SHUT_WR|setsockopt*SO_RCVBUF&SHUT_RDWR", "-1 EINVAL", "0"]),
     rule("8.9", Rest, RECEIVING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n|0|-1 EAGAIN", "-1 EPIPE"]),
     // An urgent byte, or an end, that TCP's window holds back has not arrived yet.
@@ -192,25 +195,26 @@ pub const KEPT: &[Rule] = &[
     // They are there before a reset with which TCP would lose them.
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
     // A port of a connection that is closed, or in TIME_WAIT.
-    rule("8.11", Once, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
-    // What such a bind has named.
-    rule("8.11", Once, &["getsockname"], ["", "bind&exit|bind&close|bind&exec", "0 name=0.0.0.0:0/|0 name=[::]:0/", "0 name"]),
+    rule("8.11", Rest, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
     // A port of a listener that is gone, whose connections another process has.
     rule("8.11", Rest, &["bind"], ["", "accept&unspec&fork|accept&shutdown&fork", "-1 EADDRINUSE", "0"]),
     // A name that it would have given is missing afterwards.
     rule("8.13", Rest, &["bind"], ["", "setrlimit", "0", "-1 EMFILE"]),
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
-    rule("8.13", Once, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
+    // The connection stays.
+    rule("8.13", Rest, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
     rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(|SIGPIPE, default", "0|-1 ECONNRESET", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
     rule("8.18", Rest, &["shutdown"], ["", "exec|exit|end(|SIGPIPE, default", "-1 ENOTCONN", "0"]),
+    rule("8.18", Rest, &["connect"], ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // A broken pipe with its signal.
     rule("8.18", Rest, SENDING, ["", "exec|exit|end(", "dies with d", "n|0|-1 ECONNRESET|-1 EFAULT"]),
     rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit|end(", "n", "n"]),
     rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit|end(", "0", "0"]),
+    rule("8.18", Once, &["setsockopt"], ["IPV6_ADDRFORM", "exec|exit|end(", "-1 ENOTCONN", "-1 EADDRNOTAVAIL"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
@@ -224,9 +228,12 @@ pub const KEPT: &[Rule] = &[
     // TCP begins at another sequence number, which counts as sent.
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
     // The connect that failed is another process's.
-    rule("8.27", Rest, &["connect", "listen"], ["", "connect&fork", "0|-1 EINPROGRESS", "-1 EINVAL|-1 ECONNABORTED"]),
+    rule("8.27", Rest, &["connect", "listen"], ["", "connect&fork|connect&exec", "0|-1 EINPROGRESS", "-1 EINVAL|-1 ECONNABORTED"]),
     rule("8.27", Rest, &["bind", "connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
+    // The former port may be in use over TCP.
+    rule("8.27", Rest, &["bind"], ["", "unspec&fork|unspec&exec", "-1 EADDRINUSE", "-1 EINVAL"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec&exec", "0", "0"]),
+    rule("8.27", Once, &["getsockname"], ["", "connect&exec", "0 name=0.0.0.0:p|0 name=[::]:p", "0 name=0.0.0.0:0/|0 name=[::]:0/"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // An option of a listener that only the kernel can heed.
     rule("8.13", Rest, LOOKS, ["", "SO_ZEROCOPY&MSG_ZEROCOPY", "n", "waited|n|0"]),
@@ -289,7 +296,7 @@ const UNSTEADY: &[Rule] = &[
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
     rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted"]),
     rule("which of several threads accepts is no promise", Rest, &["accept", "accept4"], ["", "thread", "waited n|waited interrupted -1 EINTR", "waited n|waited interrupted -1 EINTR"]),
-    rule("what a number names that is closed meanwhile is no promise", Once, LOOKS, ["", "thread&close", "waited interrupted n", "waited interrupted"]),
+    rule("what a number names that is closed meanwhile is no promise", Once, LOOKS, ["", "thread&close", "waited interrupted n", "waited interrupted|waited n"]),
     rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n|waited n", "n|waited n"]),
 ];
 
@@ -334,7 +341,8 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
         &[]
     };
     let late: &[Rule] = if late { LATE } else { &[] };
-    let kept = KEPT.iter().chain(UNSTEADY).chain(open);
+    // What is unsteady first: of those rules more concern all that comes after.
+    let kept = UNSTEADY.iter().chain(KEPT).chain(open);
     let mut known = kept.chain(through).chain(late);
     known.find(|rule| {
         (rule.calls.is_empty() || rule.calls.contains(&step.form.name))
