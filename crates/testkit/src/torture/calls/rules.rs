@@ -190,6 +190,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n", "n"]),
     // They have arrived at who closes without reading them.
     rule("8.10", Rest, SENDING, ["", "MSG_MORE&close|SPLICE_F_MORE&close", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE&close|SPLICE_F_MORE&close", "-1 EPIPE", "-1 ECONNRESET"]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE", "0", "-1 ENOTCONN"]),
     // They are there before a reset with which TCP would lose them.
@@ -219,7 +220,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
     rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE", "-1 EAGAIN|n"]),
-    rule("8.18", Rest, &["recvmmsg"], ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.18", Rest, RECEIVING, ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // No message is looked for.
     rule("8.18", Once, &["recvmmsg"], ["{0,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
     // What was held back before the end is noticed meets it.
