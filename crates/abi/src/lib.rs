@@ -30,12 +30,13 @@ pub mod message;
 pub mod note;
 pub mod nqe;
 pub mod program;
+pub mod queued;
 pub mod reason;
 pub mod supervision;
 pub mod tenant;
 
 /// Version of all layouts and of the attach protocol. Both ends must agree.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Hash over the sizes and offsets that two processes must agree on, compared at attach.
 ///

@@ -77,27 +77,66 @@ pub fn listener(name: &[u8], backlog: c_int) -> Sys<c_int> {
     or_close(fd, bound.and_then(|_| listens()))
 }
 
-/// Connects to the listener at an abstract name and returns the client's end of the anchor.
+/// Connects to the listener at the abstract name `to`, under the abstract name `own`, and returns the client's end of the
+/// anchor.
 ///
 /// # Errors
-/// Those of `socket`; those of `connect`: `EAGAIN` where the backlog is full, `ECONNREFUSED` where no process listens.
-pub fn connect(name: &[u8]) -> Sys<c_int> {
+/// Those of `socket` and `bind`; those of `connect`: `EAGAIN` where the backlog is full, `ECONNREFUSED` where no process
+/// listens.
+pub fn connect(to: &[u8], own: &[u8]) -> Sys<c_int> {
     // Connecting must not wait for a full backlog.
     let fd = new(libc::SOCK_NONBLOCK)?;
-    let (address, length) = address(name);
-    let place = (&raw const address).addr();
-    // SAFETY: the address is a local of at least that length.
-    let connected = unsafe { raw(libc::SYS_connect, [int(fd), place, length, 0, 0, 0]) };
+    let call = |number, name: &[u8]| {
+        let (address, length) = address(name);
+        let place = (&raw const address).addr();
+        // SAFETY: the address is a local of at least that length.
+        unsafe { raw(number, [int(fd), place, length, 0, 0, 0]) }
+    };
+    let connected = call(libc::SYS_bind, own).and_then(|_| call(libc::SYS_connect, to));
     or_close(fd, connected)
 }
 
-/// Accepts the server's end of the anchor that has waited longest, with these flags of `accept4`.
+/// The name of who has connected.
+pub struct Name {
+    address: sockaddr_un,
+    /// Bytes of the address.
+    length: libc::socklen_t,
+}
+
+impl Name {
+    /// Calls `with` with its bytes, of which there are none where it has no name.
+    pub fn read<R>(&self, with: impl FnOnce(&[u8]) -> R) -> R {
+        let mut bytes = [0; size_of::<sockaddr_un>()];
+        for (to, from) in bytes.iter_mut().zip(&self.address.sun_path) {
+            *to = from.cast_unsigned();
+        }
+        let length = self.length as usize;
+        let count = length.saturating_sub(size_of::<libc::sa_family_t>());
+        with(bytes.get(..count).unwrap_or(&[]))
+    }
+}
+
+/// Accepts the server's end of the anchor that has waited longest, with these flags of `accept4`, and its client's name.
 ///
 /// # Errors
 /// `EAGAIN` where none waits; `EMFILE`.
-pub fn accept(fd: c_int, flags: c_int) -> Sys<c_int> {
-    // SAFETY: no address is asked for.
-    unsafe { raw(libc::SYS_accept4, [int(fd), 0, 0, int(flags), 0, 0]) }.map(descriptor)
+pub fn accept(fd: c_int, flags: c_int) -> Sys<(c_int, Name)> {
+    let mut client = Name {
+        address: address(&[]).0,
+        length: libc::socklen_t::try_from(size_of::<sockaddr_un>()).unwrap_or(0),
+    };
+    let places = [
+        (&raw mut client.address).addr(),
+        (&raw mut client.length).addr(),
+    ];
+    // SAFETY: the places are locals, of the length that is said.
+    let taken = unsafe {
+        raw(
+            libc::SYS_accept4,
+            [int(fd), places[0], places[1], int(flags), 0, 0],
+        )
+    };
+    Ok((descriptor(taken?), client))
 }
 
 /// Marks an anchor, so that a process that receives it recognises it.

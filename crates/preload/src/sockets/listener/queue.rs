@@ -2,12 +2,13 @@
 //! socket that all of them have, from the first fork on. As over TCP it belongs to the listener, not to a process:
 //!
 //! ```text
-//!  client --connect, [link, slot, memory]--> queue: in the kernel, as many as the backlog says --> anybody's accept
+//!  client --connect, as [link, slot, memory]--> queue: in the kernel, as many as the backlog says --> anybody's accept
 //! ```
 //!
-//! The first acceptor gets the connection. A busy or killed process keeps none from the others; pending connections are
-//! lost with the last process that has the queue. The connected pair is the connection's anchor. The rings are the
-//! client's: it keeps the ledger of both ends of that link.
+//! What a client says is the name of its end, so that it is there with the connection: nobody is kept waiting by a client
+//! that is silent. The first acceptor gets the connection. A busy or killed process keeps none from the others; pending
+//! connections are lost with the last process that has the queue. The connected pair is the connection's anchor. The rings
+//! are the client's: it keeps the ledger of both ends of that link.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +16,7 @@ use netchannel_abi::directory;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
 use netchannel_abi::message::{Operation, queue_flags};
+use netchannel_abi::queued::QueuedConnection;
 
 use super::daemon_renewal;
 use super::{Listener, Pending};
@@ -24,14 +26,12 @@ use crate::ground::{clock, sys};
 use crate::sockets::foreign;
 use crate::sockets::link::{LinkEnd, Loan, reset_side};
 
-/// Words of the first message on such an anchor.
-const WORDS: usize = 7;
-const BYTES: usize = WORDS * size_of::<u64>();
 /// Whatever user the daemon names, root can read all memory.
 const ROOT: u32 = 0;
 /// No user whom the daemon names.
 const NOBODY: u32 = u32::MAX;
-/// A client sends the message right after it has connected, but may be stopped in between. In nanoseconds.
+/// A client of this process's user sends the memory right after it has connected, but may be stopped in between. In
+/// nanoseconds.
 const MESSAGE_TIMEOUT: u64 = 100_000_000;
 
 /// How often a connection is offered again to acceptors that have too many offers, before the tenant's stack waits for them.
@@ -96,8 +96,10 @@ impl Queue {
                 None => limits::for_library(|| sys::local::accept(fd, libc::SOCK_CLOEXEC)),
             });
             match accepted {
-                Some(Ok(anchor)) => {
-                    if let Some(mut pending) = admit(anchor, listener) {
+                Some(Ok((anchor, client))) => {
+                    let said = client.read(QueuedConnection::of_name);
+                    let admitted = said.and_then(|said| admit(anchor, &said, listener));
+                    if let Some(mut pending) = admitted {
                         match flags {
                             Some(flags) => {
                                 pending.in_place = true;
@@ -136,27 +138,20 @@ impl Queue {
     }
 }
 
-/// Reads the client's description of a connection. The memory of a link is taken from a program of this process's user
+/// Takes up a connection as its client describes it. The memory of a link is taken from a program of this process's user
 /// only; for another user's link the daemon gives the memory and names the user.
-fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
+fn admit(anchor: i32, said: &QueuedConnection, listener: &Listener) -> Option<Pending> {
     let client = sys::local::peer(anchor).ok()?;
     let is_own = client.uid == credentials::owner();
     let user = credentials::at_daemon(client.uid).unwrap_or(NOBODY);
-    let (words, memory) = first_message(anchor)?;
-    let [number, slots, arena, handle, ring, place, announced] = words;
+    let number = said.link;
     let build = |memory| {
         let of = listener.number();
-        foreign::link(Role::Server, number, of, (slots, arena), memory)
+        foreign::link(Role::Server, number, of, (said.slots, said.arena), memory)
     };
-    let memory = match memory {
-        // The client was of this process's user when it came: the daemon knows whether the memory may still be used.
-        Some(memory) if !is_own => {
-            sys::close(memory);
-            None
-        }
-        memory => memory,
-    };
-    let link = match memory {
+    // Nobody waits for the word of another user's program.
+    let memory = (said.sends_memory && is_own).then(|| sent_memory(anchor));
+    let link = match memory.flatten() {
         Some(memory) => build(memory)?,
         None => match foreign::queued_link(number, listener.number(), user) {
             Some(known) => known,
@@ -168,15 +163,15 @@ fn admit(anchor: i32, listener: &Listener) -> Option<Pending> {
                 }
                 // The memory is another program's, or the user is not the one that the client names.
                 Err(libc::EPERM) => return None,
-                Err(_) if is_own => borrow(client.pid, place)?,
+                Err(_) if is_own => borrow(client.pid, said.memory)?,
                 Err(_) => return None,
             })?,
         },
     };
-    let mut pending = open(link, anchor, Handle::from_word(handle), ring);
+    let mut pending = open(link, anchor, Handle::from_word(said.handle), said.ring);
     match &mut pending {
         Some(pending) => {
-            pending.announced = announced;
+            pending.announced = said.announced;
             link.set_origin(false, u64::from(user));
             link.note_queue_client(client.pid);
         }
@@ -219,7 +214,7 @@ fn fetch(link: u64, listener: u32) -> Result<(i32, u64), i32> {
 
 /// The memory of a link from the client itself, a program of this user, where no daemon knows it.
 #[cold]
-fn borrow(client: i32, number: u64) -> Option<i32> {
+fn borrow(client: i32, number: u32) -> Option<i32> {
     let path = std::ffi::CString::new(format!("/proc/{client}/fd/{number}")).ok()?;
     limits::for_library(|| sys::open(&path, libc::O_RDWR)).ok()
 }
@@ -261,27 +256,24 @@ fn wait_for_message(anchor: i32) {
     }
 }
 
-/// The words of the message, and the memory of the link if it was sent with them.
-fn first_message(anchor: i32) -> Option<([u64; WORDS], Option<i32>)> {
-    let (mut bytes, mut fds) = ([0; BYTES], [-1; sys::MOST]);
-    let mut take = || limits::for_library(|| sys::message(anchor, &mut bytes, &mut fds, 0));
+/// The memory of the link in the client's message. Where the message does not come in time, or there is no number for it,
+/// the memory is had otherwise.
+fn sent_memory(anchor: i32) -> Option<i32> {
+    let mut fds = [-1; sys::MOST];
+    let mut take = || limits::for_library(|| sys::message(anchor, &mut [0], &mut fds, 0));
     let mut got = take();
     if got == Err(libc::EAGAIN) {
         wait_for_message(anchor);
         got = take();
     }
-    // A memory for which there is no number is fetched later.
-    let (length, count, _) = got.ok()?;
-    let fds = fds.get(..count).unwrap_or(&[]);
-    if length != BYTES || fds.len() > 1 {
-        fds.iter().for_each(|fd| sys::close(*fd));
-        return None;
+    let (_, count, _) = got.ok()?;
+    match *fds.get(..count)? {
+        [memory] => Some(memory),
+        ref fds => {
+            fds.iter().for_each(|fd| sys::close(*fd));
+            None
+        }
     }
-    let mut words = [0; WORDS];
-    for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
-    }
-    Some((words, fds.first().copied()))
 }
 
 /// (client) Whether a connection may enter the queue of a listener: acceptors of another user get its memory from the
@@ -298,9 +290,22 @@ pub fn may_enter(target: &names::Target) -> bool {
 /// # Errors
 /// Those of `connect` and `sendmsg`; `ECONNREFUSED` where not all holders of the listener share the queue any more.
 pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, i32> {
-    let name = directory::queue_name(target.queue);
     link.mark_queued(handle);
-    let anchor = match limits::for_library(|| sys::local::connect(&name)) {
+    // For programs of other users the daemon vouches for the memory.
+    let is_given = Some(target.queue_user) == credentials::at_daemon(credentials::owner());
+    let memory = is_given.then(|| link.memory_for(target.holders)).flatten();
+    let said = QueuedConnection {
+        link: link.number,
+        slots: link.layout.slots as u64,
+        arena: link.layout.arena as u64,
+        handle: handle.to_word(),
+        ring: link.lent_ring(handle).map_or(0, Geometry::to_word),
+        memory: u32::try_from(link.memory()).unwrap_or(u32::MAX),
+        sends_memory: memory.is_some(),
+        announced: clock::now(),
+    };
+    let (name, own) = (directory::queue_name(target.queue), said.to_name());
+    let anchor = match limits::for_library(|| sys::local::connect(&name, &own)) {
         // A tenant's programs may be in several network namespaces, and the name is of one.
         Err(libc::ECONNREFUSED) if gateway::is_used() => return offer(link, handle, target),
         connected => connected?,
@@ -311,24 +316,9 @@ pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i
         sys::close(anchor);
         return Err(libc::ECONNREFUSED);
     }
-    let ring = link.lent_ring(handle);
-    let words: [u64; WORDS] = [
-        link.number,
-        link.layout.slots as u64,
-        link.layout.arena as u64,
-        handle.to_word(),
-        ring.map_or(0, Geometry::to_word),
-        u64::try_from(link.memory()).unwrap_or(u64::MAX),
-        clock::now(),
-    ];
-    let mut bytes = [0; BYTES];
-    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    // For programs of other users the daemon vouches for the memory.
-    let is_given = Some(target.queue_user) == credentials::at_daemon(credentials::owner());
-    let memory = is_given.then(|| link.memory_for(target.holders)).flatten();
-    let sent = sys::send_message(anchor, &bytes, memory.as_slice(), libc::MSG_DONTWAIT);
+    let sent = memory.map_or(Ok(0), |memory| {
+        sys::send_message(anchor, &[0], &[memory], libc::MSG_DONTWAIT)
+    });
     // A leaving process announces that before it takes pending connections: either this is seen here, or it sees the
     // connection.
     core::sync::atomic::fence(Ordering::SeqCst);
