@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | Attach | 0 version, 1 layout hash, 2 process id, 3-4 name (16 bytes), 5 entries of the region that comes with it or 0 | 0 program, 1 entries of the region, 2 user, 3 region | -> the program region, if there is one; <- program region, unless it came; directory (read-only) |
 //! | Adopt | 0 listeners in the list, 1-11 their numbers (two 32-bit per word) | | <- the child's end of a new attach socket |
-//! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags, 6 not 0 when the socket comes with it, 7 how often a silent client is asked before it may be accepted | 0 listener | -> the TCP listener, which another user may have made; <- the program's end of the accept channel |
+//! | Listen | 0-2 address, 3 socket cookie of the TCP listener, 4 backlog, 5 flags, 6 not 0 when the socket comes with it, 7 how often a silent client is asked before it may be accepted, 8 the name of the queue that its holders have together, for a program that another daemon knew, 9 flags of Queue | 0 listener | -> the TCP listener, which another user may have made; <- the program's end of the accept channel |
 //! | Unlisten | 0 listener, or 0 for all that were not announced after an exec; 1 not 0 where it may listen for nobody any more, 2 not 0 where the program has never waited for its connections: then no other acceptor is woken | | |
 //! | Queue | 0 listener, 1 the name of the queue that its holders have together, or 0 where the program has no part in it any more, 2 flags | 0 how many programs accept from it and go on to | |
 //! | Join | 0 listener, 1 link whose connections go through the listener's queue | 0 slots, 1 arena bytes, 2 user of the client | <- link |
@@ -123,6 +123,8 @@ pub mod queue_flags {
     pub const CONFINED: u64 = 2;
     /// The program is about to end or to close the listener.
     pub const LEAVES: u64 = 4;
+    /// (Listen) Relatives that this daemon may not know yet hold the listener, too.
+    pub const RELATIVES: u64 = 8;
 }
 
 /// Bits of word 5 of `Listen`.

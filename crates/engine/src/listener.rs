@@ -50,6 +50,8 @@ pub struct Queue {
     pub(super) apart: BTreeSet<u32>,
     /// Some member is in another user namespace than the daemon: it can not tell clients of other users apart.
     pub(super) is_confined: bool,
+    /// Relatives of a member hold the listener, too, and may not have found this daemon yet.
+    pub(super) has_unknown_members: bool,
 }
 
 impl Queue {
@@ -65,7 +67,7 @@ impl Listener {
     #[must_use]
     pub fn mode(&self) -> AcceptMode {
         AcceptMode {
-            shared: self.holders.len() > 1,
+            shared: self.holders.len() > 1 || self.queue.has_unknown_members,
             backlog: self.backlog,
             address: Some(self.address),
         }

@@ -44,8 +44,9 @@ impl CoreEngine {
         if !holds && program.listeners.len() >= self.limits.listeners_per_program {
             return Err(Refusal::Errno(Errno::NOBUFS));
         }
+        let queue = (words[8], words[9]);
         if let Some(known) = known {
-            return self.hold_again(number, known, &address, socket, (backlog, defers));
+            return self.hold_again(number, known, &address, socket, (backlog, defers), queue);
         }
         self.prove(number, &address, cookie, socket)?;
         // A listener that has closed there must not catch connections for this one.
@@ -63,8 +64,9 @@ impl CoreEngine {
                 | self.local.map_or(0, |_| entry_flags::REMOTE),
             address,
             program: number,
-            queue: 0,
-            queue_user: 0,
+            // Nobody may see it without the queue that its holder brings: he would go another way.
+            queue: queue.0,
+            queue_user: user,
         })?;
         tracing::debug!(
             listener,
@@ -92,9 +94,18 @@ impl CoreEngine {
                 _ticket: ticket,
             },
         );
+        self.bring_queue(listener, number, queue);
         self.add_holder(listener, number);
         self.announce(listener);
         Ok(answer(listener, handed))
+    }
+
+    /// A program that another daemon knew brings the queue of its listener, in which it has a part before it is a holder.
+    fn bring_queue(&mut self, listener: u32, number: u32, (name, flags): (u64, u64)) {
+        if name != 0 {
+            // With another queue than the first it is a holder that has no part in it.
+            let _ = self.change_queue(listener, number, name, flags);
+        }
     }
 
     /// Another process, or the same one after `exec`, holds a known listener. A program that can not send the socket
@@ -106,6 +117,7 @@ impl CoreEngine {
         address: &Address,
         socket: Option<&OwnedFd>,
         (backlog, defers): (usize, u32),
+        queue: (u64, u64),
     ) -> Result<Answer, Refusal> {
         let user = self.program(number)?.user;
         let known = self.listeners.get(&listener).ok_or(Errno::NOENT)?;
@@ -124,6 +136,7 @@ impl CoreEngine {
         if changes {
             self.announce(listener);
         }
+        self.bring_queue(listener, number, queue);
         self.add_holder(listener, number);
         Ok(answer(listener, handed))
     }
@@ -199,21 +212,37 @@ impl CoreEngine {
     /// members of the first one: the first one stays.
     pub(super) fn queue(&mut self, number: u32, words: &[u64; 14]) -> Result<Answer, Refusal> {
         let listener = self.held_listener(number, words[0])?.number();
+        self.change_queue(listener, number, words[1], words[2])?;
+        let mut answer = Answer::default();
+        answer.words[0] = self.staying(listener) as u64;
+        self.publish_holders(listener);
+        Ok(answer)
+    }
+
+    /// As [`Self::queue`], without telling anybody.
+    fn change_queue(
+        &mut self,
+        listener: u32,
+        number: u32,
+        name: u64,
+        flags: u64,
+    ) -> Result<(), Refusal> {
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         let queue = &mut known.queue;
-        if words[2] & queue_flags::ACCEPTS != 0 {
+        if flags & queue_flags::ACCEPTS != 0 {
             queue.apart.insert(number);
         }
-        if words[1] == 0 {
+        if name == 0 {
             queue.leave(number);
-        } else if queue.members.is_empty() || queue.name == words[1] {
+        } else if queue.members.is_empty() || queue.name == name {
             if queue.members.is_empty() {
-                queue.is_confined = false;
+                (queue.is_confined, queue.has_unknown_members) = (false, false);
             }
-            queue.name = words[1];
-            queue.is_confined |= words[2] & queue_flags::CONFINED != 0;
+            queue.name = name;
+            queue.is_confined |= flags & queue_flags::CONFINED != 0;
+            queue.has_unknown_members |= flags & queue_flags::RELATIVES != 0;
             queue.members.insert(number);
-            if words[2] & queue_flags::LEAVES != 0 {
+            if flags & queue_flags::LEAVES != 0 {
                 queue.leaving.insert(number);
             } else {
                 queue.leaving.remove(&number);
@@ -221,10 +250,7 @@ impl CoreEngine {
         } else {
             return Err(Refusal::Errno(Errno::EXIST));
         }
-        let mut answer = Answer::default();
-        answer.words[0] = self.staying(listener) as u64;
-        self.publish_holders(listener);
-        Ok(answer)
+        Ok(())
     }
 
     /// How many programs accept from the queue of a listener and do not leave.
@@ -299,7 +325,9 @@ impl CoreEngine {
         };
         let is_for_all = acceptors.is_some() && holders.iter().all(is_member);
         let name = if is_for_all { queue.name } else { 0 };
-        self.directory.hold(listener, holders.len());
+        // Whoever is announced to a holder directly is lost with it to relatives that another daemon knew.
+        let least = if queue.has_unknown_members { 2 } else { 0 };
+        self.directory.hold(listener, holders.len().max(least));
         self.directory
             .set_queue(listener, name, acceptors.unwrap_or(u32::MAX));
         self.send_to_stacks(|| Command::AcceptMode(listener, mode));

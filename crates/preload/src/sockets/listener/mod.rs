@@ -207,7 +207,7 @@ impl Listener {
         let _ = (process::is_single_threaded(), credentials::is_root());
         // Another user may have made the socket: then it must be shown as a proof.
         let cookie = sys::cookie(fd).ok()?;
-        let announce = |shown| Self::announce(fd, &address, cookie, backlog, shown);
+        let announce = |shown| Self::announce(fd, &address, cookie, backlog, shown, None);
         let (number, channel) = announce(false).or_else(|| announce(true))?;
         let made: &'static Self = Box::leak(Box::new(Self {
             number: AtomicU32::new(number),
@@ -252,7 +252,9 @@ impl Listener {
             // The daemon does not know it any more: only the kernel accepts for it.
             return;
         }
-        if let Some((_, channel)) = Self::announce(fd, &self.address, self.cookie, backlog, false) {
+        if let Some((_, channel)) =
+            Self::announce(fd, &self.address, self.cookie, backlog, false, None)
+        {
             sys::close(channel);
         }
     }
@@ -270,6 +272,7 @@ impl Listener {
         cookie: u64,
         backlog: i32,
         shown: bool,
+        queue: Option<(u64, u64)>,
     ) -> Option<(u32, i32)> {
         let mut words = [0; 14];
         words[..3].copy_from_slice(&address.to_words());
@@ -289,6 +292,7 @@ impl Listener {
         let mut received = [-1; sys::MOST];
         words[6] = u64::from(shown);
         words[7] = options::defers_accept(fd);
+        (words[8], words[9]) = queue.unwrap_or_default();
         let send = if shown {
             core::slice::from_ref(&fd)
         } else {

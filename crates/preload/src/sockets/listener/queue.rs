@@ -425,20 +425,23 @@ impl Listener {
 
     /// Tells the daemon that this process accepts from the queue.
     pub(super) fn announce_queue(&self) {
-        let Some(queue) = self.shared_queues().and_then(|shared| shared.queue()) else {
-            return;
-        };
-        let name = queue.name();
-        if name != 0 {
-            let accepts = credentials::is_root() && self.accepts.load(Ordering::Relaxed);
-            let flags = [
-                (credentials::are_renumbered(), queue_flags::CONFINED),
-                (accepts, queue_flags::ACCEPTS),
-            ];
-            let flags = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).sum();
+        let queue = self.shared_queues().and_then(|shared| shared.queue());
+        if let (Some(queue), Some((name, flags))) = (queue, self.queue_words()) {
             let answered = self.request_queue(name, flags);
             queue.left.store(answered.is_err(), Ordering::Relaxed);
         }
+    }
+
+    /// The name of the queue in which this process has a part, and its flags.
+    pub(super) fn queue_words(&self) -> Option<(u64, u64)> {
+        let name = self.shared_queues()?.queue()?.name();
+        let accepts = credentials::is_root() && self.accepts.load(Ordering::Relaxed);
+        let flags = [
+            (credentials::are_renumbered(), queue_flags::CONFINED),
+            (accepts, queue_flags::ACCEPTS),
+        ];
+        let flags = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).sum();
+        (name != 0).then_some((name, flags))
     }
 
     /// Returns how many programs share the queue and continue to accept.

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
+use netchannel_abi::message::queue_flags;
+
 use super::{Listener, leaked};
 use crate::descriptors::limits;
 use crate::descriptors::table::{self, Kind};
@@ -38,8 +40,16 @@ impl Listener {
     /// Announces the listener at `fd` to another daemon. True when that was done.
     fn announce_again(&self, fd: i32) -> bool {
         let backlog = self.backlog.load(Ordering::Relaxed);
-        let Some((number, offers)) = Self::announce(fd, &self.address, self.cookie, backlog, true)
-        else {
+        // The queue comes with it: without, clients would take this process for the only holder.
+        let relatives = if self.has_relatives() {
+            queue_flags::RELATIVES
+        } else {
+            0
+        };
+        let queue = self.queue_words();
+        let queue = queue.map(|(name, flags)| (name, flags | relatives));
+        let announced = Self::announce(fd, &self.address, self.cookie, backlog, true, queue);
+        let Some((number, offers)) = announced else {
             return false;
         };
         let former = self.number();
