@@ -4,7 +4,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
-use crate::helpers::{file_of, send_and_wait};
+use crate::helpers::{file_of, leave_one_number, send_and_wait};
 
 cases! {
     families: [
@@ -200,14 +200,7 @@ fn corner_14_ended_bind_takes_no_number(family: Family) {
     let (listening, address) = listener(family);
     let client = reset_client(listening, address);
     fork_child(|| {
-        let free = sys::dup(client).unwrap();
-        sys::close(free).unwrap();
-        let most = libc::rlim_t::try_from(free + 1).unwrap();
-        let limit = libc::rlimit {
-            rlim_cur: most,
-            rlim_max: most,
-        };
-        sys::set_limit(libc::RLIMIT_NOFILE, &limit).unwrap();
+        let free = leave_one_number(client);
         assert_eq!(sys::bind(client, family.loopback(0)), Ok(()));
         assert_eq!(sys::bind(client, family.loopback(0)), Err(INVALID));
         assert_eq!(sys::dup(client), Ok(free));

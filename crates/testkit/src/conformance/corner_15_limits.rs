@@ -6,6 +6,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::helpers::leave_one_number;
 
 cases! {
     families: [
@@ -220,14 +221,7 @@ fn corner_15_limit_listens_again(family: Family) {
     let (listening, address) = listener(family);
     let listens = Baton::new();
     let child = fork_child(|| {
-        let free = sys::dup(listening).unwrap();
-        sys::close(free).unwrap();
-        let most = libc::rlim_t::try_from(free + 1).unwrap();
-        let limit = libc::rlimit {
-            rlim_cur: most,
-            rlim_max: most,
-        };
-        sys::set_limit(libc::RLIMIT_NOFILE, &limit).unwrap();
+        leave_one_number(listening);
         sys::listen(listening, 2).unwrap();
         listens.pass();
         let server = sys::accept(listening).unwrap();

@@ -85,3 +85,16 @@ pub fn expect_no_urgent(socket: Descriptor) {
     let answer = sys::recv(socket, &mut [0_u8; 4], libc::MSG_OOB);
     assert_eq!(answer, Err(Errno(libc::EINVAL)));
 }
+
+/// Lowers the hard limit of this process until one number is free, and returns that; `open` is any descriptor.
+pub fn leave_one_number(open: Descriptor) -> Descriptor {
+    let free = sys::dup(open).unwrap();
+    sys::close(free).unwrap();
+    let most = libc::rlim_t::try_from(free + 1).unwrap();
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    sys::set_limit(libc::RLIMIT_NOFILE, &limit).unwrap();
+    free
+}
