@@ -164,6 +164,29 @@ fn servers_that_were_forked() {
     daemons_come_and_go("forked");
 }
 
+/// The first whom the next daemon knows is killed: who waits at the listener is its relatives' still, as over TCP.
+#[test]
+fn a_server_that_forks_in_between() {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    let mut server = Subject::start(&served, "between");
+    let port = server.said("port:");
+    let mut client = Subject::start(&served, "client");
+    client.said("ready");
+    served.daemon.kill();
+    assert_eq!(server.ask("fork"), "ok");
+    served.daemon.start_again().unwrap();
+    let begun = Instant::now();
+    while served.connections() < 1 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no link");
+        assert_eq!(server.ask("look"), "ok");
+        assert_eq!(client.ask(&format!("reach {port}")), "ok");
+    }
+    drop(server);
+    assert_eq!(client.ask("talk"), "ok");
+}
+
 /// Like nginx' workers, which clear the environment and give up the user that made the listener.
 #[test]
 fn servers_that_gave_up_what_they_were() {
@@ -178,6 +201,7 @@ fn subject() {
         Some(part @ ("events" | "polls")) => serves(&listen(), part == "polls"),
         Some("forked") => forked(|| ()),
         Some("changed") => forked(change),
+        Some("between") => forks_in_between(),
         Some("late") => {
             drop(TcpListener::bind("127.0.0.1:0").unwrap());
             println!("\nattached");
@@ -261,21 +285,46 @@ fn serves(listener: &TcpListener, polls: bool) {
 /// Two workers behind one listener, and a parent that only waits.
 fn forked(begin: impl Fn()) {
     let listener = listen();
-    let parent = std::process::id();
-    for _ in 0..2 {
-        // SAFETY: the harness has started no thread that holds anything the child needs.
-        if unsafe { libc::fork() } == 0 {
-            // SAFETY: no pointers.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-            if std::os::unix::process::parent_id() == parent {
-                begin();
-                serves(&listener, false);
-            }
-            std::process::exit(1);
-        }
-    }
+    (0..2).for_each(|_| fork_worker(&listener, &begin));
     loop {
         std::thread::park();
+    }
+}
+
+fn fork_worker(listener: &TcpListener, begin: impl Fn()) {
+    let parent = std::process::id();
+    // SAFETY: the harness has started no thread that holds anything the child needs.
+    if unsafe { libc::fork() } == 0 {
+        // SAFETY: no pointers.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        if std::os::unix::process::parent_id() == parent {
+            begin();
+            serves(listener, false);
+        }
+        std::process::exit(1);
+    }
+}
+
+/// A parent that accepts what has come when it is asked to look, and a worker that does so once its parent has ended.
+fn forks_in_between() {
+    let listener = listen();
+    listener.set_nonblocking(true).unwrap();
+    let parent = std::process::id();
+    for line in std::io::stdin().lines() {
+        if line.unwrap() == "fork" {
+            fork_worker(&listener, || {
+                // SAFETY: no pointers.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+                // Nobody else ends it.
+                unsafe { libc::alarm(60) };
+                while std::os::unix::process::parent_id() == parent {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            });
+        }
+        // By this it follows to the next daemon.
+        drop(listener.accept());
+        println!("answer: ok");
     }
 }
 
@@ -298,9 +347,9 @@ fn client() {
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         match line.split_once(' ') {
+            Some(("reach", port)) => connections = vec![connect_to(port)],
             Some((_, port)) => {
-                let port: u16 = port.parse().unwrap();
-                connections.push(TcpStream::connect(("127.0.0.1", port)).unwrap());
+                connections.push(connect_to(port));
                 talk(connections.last_mut().unwrap());
             }
             None if line == "talk" => talk(&mut connections[0]),
@@ -309,6 +358,13 @@ fn client() {
         }
         println!("answer: ok");
     }
+}
+
+fn connect_to(port: &str) -> TcpStream {
+    let made = TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    made.set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    made
 }
 
 fn talk(connection: &mut TcpStream) {

@@ -231,12 +231,15 @@ pub fn hand_on_at_exit() {
     let any = REGISTRY.lock().is_some_and(|registry| {
         let come = !registry.servers.is_empty();
         let listeners = registry.listeners.iter().copied();
-        let has_pending = |listener: &&Listener| listener.pending.any() || listener.has_queued();
+        let has_pending = |listener: &&Listener| {
+            listener.pending.any() || listener.has_queued() || listener.has_orphaned_offers()
+        };
         let mut waiting = listeners.filter(|listener| come || has_pending(listener));
         waiting.any(Listener::has_other_holders)
     });
     // A child that runs in its parent's memory, as between vfork and exec, must not touch it.
     if any && sys::process() == process::number() {
+        for_each_listener(Listener::take_orphaned_offers);
         end_links(false, |listener| {
             listener.leave_to_others(listener.has_relatives());
         });

@@ -412,6 +412,20 @@ impl Listener {
         any
     }
 
+    /// Whether the daemon has ended whose offers come over the channel: relatives may have no part in it.
+    fn has_orphaned_offers(&self) -> bool {
+        let orphaned = self
+            .offers()
+            .and_then(|channel| channel.with(sys::has_hung_up));
+        orphaned == Some(true)
+    }
+
+    fn take_orphaned_offers(&self) {
+        if self.has_orphaned_offers() {
+            while self.take_next_offer() {}
+        }
+    }
+
     fn take_next_offer(&self) -> bool {
         // `None` in a signal handler that interrupted the taking.
         let Some(_taking) = self.taking.lock() else {

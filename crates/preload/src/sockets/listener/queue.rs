@@ -45,6 +45,8 @@ pub(super) struct Queue {
     name: u64,
     /// The daemon was told that this process no longer shares it.
     left: AtomicBool,
+    /// The present daemon does not count this process among those that share it.
+    refused: AtomicBool,
     /// It is from before a fork that made this process.
     inherited: AtomicBool,
 }
@@ -58,6 +60,7 @@ impl Queue {
             socket: Channel::new(socket),
             name,
             left: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
         })))
     }
@@ -71,12 +74,18 @@ impl Queue {
         self.number() >= 0
     }
 
-    /// Its name, 0 where this process has left it.
+    /// Its name, 0 where this process has left it, or has no part in it.
     pub fn name(&self) -> u64 {
-        if self.number() < 0 || self.left.load(Ordering::Relaxed) {
+        let leaves = self.left.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed);
+        if self.number() < 0 || leaves {
             return 0;
         }
         self.name
+    }
+
+    /// Another daemon is asked anew.
+    pub fn forget_refusal(&self) {
+        self.refused.store(false, Ordering::Relaxed);
     }
 
     /// Whether a connection is pending. Asks the kernel.
@@ -423,12 +432,14 @@ impl Listener {
         queue.end();
     }
 
-    /// Tells the daemon that this process accepts from the queue.
+    /// Tells the daemon that this process accepts from the queue. Where none answers, nothing is refused: the next one is
+    /// told.
     pub(super) fn announce_queue(&self) {
         let queue = self.shared_queues().and_then(|shared| shared.queue());
         if let (Some(queue), Some((name, flags))) = (queue, self.queue_words()) {
             let answered = self.request_queue(name, flags);
-            queue.left.store(answered.is_err(), Ordering::Relaxed);
+            let refused = answered.is_err() && !attach::is_daemon_gone();
+            queue.refused.store(refused, Ordering::Relaxed);
         }
     }
 

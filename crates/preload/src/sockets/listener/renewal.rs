@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::message::queue_flags;
 
+use super::shared_queues::SharedQueues;
 use super::{Listener, leaked};
 use crate::descriptors::limits;
 use crate::descriptors::table::{self, Kind};
@@ -41,6 +42,8 @@ impl Listener {
     fn announce_again(&self, fd: i32) -> bool {
         let backlog = self.backlog.load(Ordering::Relaxed);
         // The queue comes with it: without, clients would take this process for the only holder.
+        let shared = self.shared_queues().and_then(SharedQueues::queue);
+        shared.inspect(|queue| queue.forget_refusal());
         let relatives = if self.has_relatives() {
             queue_flags::RELATIVES
         } else {
@@ -63,6 +66,8 @@ impl Listener {
         if let Some(mut numbers) = self.former.lock() {
             numbers.push(former);
         }
+        // What the former daemon has offered is in the channel still.
+        while self.take_next_offer() {}
         self.number.store(number, Ordering::Relaxed);
         self.end_channel();
         self.set_channel(offers);
