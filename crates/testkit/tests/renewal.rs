@@ -313,10 +313,11 @@ fn forks_in_between() {
     for line in std::io::stdin().lines() {
         if line.unwrap() == "fork" {
             fork_worker(&listener, || {
-                // SAFETY: no pointers.
-                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
-                // Nobody else ends it.
-                unsafe { libc::alarm(60) };
+                // SAFETY: no pointers. Nobody else ends it.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, 0);
+                    libc::alarm(60);
+                }
                 while std::os::unix::process::parent_id() == parent {
                     std::thread::sleep(Duration::from_millis(10));
                 }

@@ -28,7 +28,9 @@ fn passes(transport: &Transport, arguments: &[&str]) -> Result<(), String> {
     ))
 }
 
-fn everything(transport: &Transport) {
+fn everything(transport: &Transport, except: &[&str]) {
+    let servers = ["servers", "--seconds", "6", "--seed", "20263"];
+    let servers = [&servers, except].concat();
     let runs: [&[&str]; 4] = [
         &[
             "bytes",
@@ -41,7 +43,7 @@ fn everything(transport: &Transport) {
         ],
         &["killer", "--seconds", "4", "--seed", "20261"],
         &["hostile", "--seconds", "4", "--seed", "20262"],
-        &["servers", "--seconds", "6", "--seed", "20263"],
+        &servers,
     ];
     let failures: Vec<_> = runs
         .iter()
@@ -52,12 +54,12 @@ fn everything(transport: &Transport) {
 
 #[test]
 fn kernel_tcp_stands_it() {
-    everything(&Transport::Kernel);
+    everything(&Transport::Kernel, &[]);
 }
 
 #[test]
 fn netchannel_stands_it() {
-    under_netchannel(&[]);
+    under_netchannel(&[], &[]);
 }
 
 #[test]
@@ -84,10 +86,11 @@ fn netchannel_stands_it_with_copy_workers() {
 
 #[test]
 fn netchannel_stands_it_through_the_relay() {
-    under_netchannel(&["--relay"]);
+    // A killed process of several loses more there than it had: SPECIFICATION.md, 8.17.
+    under_netchannel(&["--relay"], &["--except", "PreforkKilled"]);
 }
 
-fn under_netchannel(arguments: &[&str]) {
+fn under_netchannel(arguments: &[&str], except: &[&str]) {
     let Some(program) = find_netchannel(Path::new(TORTURE)) else {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
         return;
@@ -95,10 +98,11 @@ fn under_netchannel(arguments: &[&str]) {
     let mut daemon =
         PrivateDaemon::start_with(&program, arguments).expect("a folder and the daemon");
     let before = daemon.descriptors();
-    everything(&Transport::NetChannel {
+    let transport = Transport::NetChannel {
         program,
         socket: daemon.socket(),
-    });
+    };
+    everything(&transport, except);
     assert!(
         daemon.is_running(),
         "the daemon ended meanwhile:\n{}",
@@ -147,21 +151,12 @@ fn programs_and_their_connections_outlive_the_daemon() {
 
 #[test]
 fn families_outlive_daemons() {
-    families_of_shapes_outlive_daemons(&["ExecuteEach", "PreforkSets"]);
-}
-
-#[test]
-#[ignore = "open: about one run in four sees a connection reset soon after a daemon has started; see docs/same-host.md"]
-fn families_that_rotate_and_fork_outlive_daemons() {
-    families_of_shapes_outlive_daemons(&["ForkEach", "Rotating", "Pass"]);
-}
-
-fn families_of_shapes_outlive_daemons(shapes: &'static [&str]) {
+    const SHAPES: [&str; 5] = ["ExecuteEach", "PreforkSets", "ForkEach", "Rotating", "Pass"];
     let Some((mut daemon, transport)) = private() else {
         return;
     };
     let running = std::thread::spawn(move || {
-        let each = shapes.iter().map(|shape| {
+        let each = SHAPES.iter().map(|shape| {
             let seed = ["--seed", "20269", "--only", shape];
             let arguments = [&["servers", "--seconds", "3"], &seed[..]].concat();
             passes(&transport, &arguments)

@@ -41,7 +41,7 @@ const USAGE: &str = "usage:
   torture bytes  [OPTIONS] [--mode blocking|poll|level|edge|all]
   torture killer [OPTIONS] [--rounds N]
   torture hostile [OPTIONS] [--rounds N]
-  torture servers [OPTIONS] [--rounds N] [--only SHAPE]
+  torture servers [OPTIONS] [--rounds N] [--only SHAPE] [--except SHAPE]
                      servers and clients of drawn shapes (prefork, fork for each, passing, threads...), whose connections pass
                      from hand to hand while signals interrupt and stop them. Rounds are such families
   torture between [OPTIONS] [--mode M] [--netchannel PROGRAM]
@@ -86,6 +86,7 @@ struct Options {
     netchannel: Option<PathBuf>,
     /// Part of the name of a fault.
     only: String,
+    except: Option<String>,
     /// The address of one end, where the other end is on another host.
     address: SocketAddr,
     /// How long the other host of a run is unreachable.
@@ -108,6 +109,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         rounds: None,
         netchannel: None,
         only: String::new(),
+        except: None,
         address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
         milliseconds: 0,
         patience: PATIENCE,
@@ -134,6 +136,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--mode" => options.mode.clone_from(value),
             "--netchannel" => options.netchannel = Some(PathBuf::from(value)),
             "--only" => options.only.clone_from(value),
+            "--except" => options.except = Some(value.clone()),
             "--address" => {
                 options.address = value
                     .parse()

@@ -35,13 +35,17 @@ const LONGEST: u32 = 40;
 /// that `--rounds 1` with that seed repeats it.
 pub fn run(options: &Options) -> i32 {
     let end = Instant::now() + Duration::from_secs(options.seconds);
+    let (only, except) = (&options.only, &options.except);
+    let wanted = |name: &str| {
+        name.contains(only) && !except.as_ref().is_some_and(|except| name.contains(except))
+    };
     let (mut rounds, mut connections) = (0_u64, 0_u64);
     while options
         .rounds
         .map_or_else(|| Instant::now() < end, |most| rounds < most)
     {
         let seed = options.seed.wrapping_add(rounds);
-        let plan = Plan::draw(seed, options.family, &options.only);
+        let plan = Plan::draw(seed, options.family, wanted);
         sys::alarm(0);
         let round = fork_child(|| {
             sys::alarm(LONGEST);
@@ -66,7 +70,7 @@ pub fn run(options: &Options) -> i32 {
 pub fn executed(options: &Options) {
     sys::alarm(LONGEST);
     pest::prepare();
-    let plan = Plan::draw(options.seed, options.family, "ExecuteEach");
+    let plan = Plan::draw(options.seed, options.family, |name| name == "ExecuteEach");
     accepting::serve_executed(&plan, &Board::new());
 }
 

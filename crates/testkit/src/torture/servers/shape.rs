@@ -95,14 +95,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a seed. `only` is part of the name of a shape.
-    pub fn draw(seed: u64, family: Option<Family>, only: &str) -> Self {
+    /// The plan of a seed, of a shape whose name is `wanted`.
+    pub fn draw(seed: u64, family: Option<Family>, wanted: impl Fn(&str) -> bool) -> Self {
         let mut random = Random::new(seed ^ 0x5e17_e125);
         let shapes: Vec<_> = SHAPES
             .into_iter()
-            .filter(|shape| format!("{shape:?}").contains(only))
+            .filter(|shape| wanted(&format!("{shape:?}")))
             .collect();
-        assert!(!shapes.is_empty(), "no shape has {only:?} in its name");
+        assert!(!shapes.is_empty(), "no shape has such a name");
         let drawn = if random.once_in(2) {
             Family::V4
         } else {
