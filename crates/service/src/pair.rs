@@ -208,9 +208,11 @@ fn advance(
     // The flags are loaded before the bytes: a program that has set FIN or has ended writes no more.
     let flags = from.peer_flags();
     let gone = from.has_hung_up() && flags & side_flags::CLOSED == 0;
-    // Nobody reads bytes that are sent to a closed socket.
+    // Nobody reads bytes that are sent to a closed socket. Those to a program that has died stay: they make its end a
+    // reset.
     let there = to.peer_flags();
-    let void = there & side_flags::CLOSED != 0 || to.has_hung_up();
+    let closed = there & side_flags::CLOSED != 0;
+    let void = closed || to.has_hung_up();
     if !void && there & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
         match from.frontier() {
             Ok(sent) if sent == from.consumed() => {}
@@ -223,10 +225,17 @@ fn advance(
             Err(_) => return fault,
         }
     }
-    let progress = if void {
+    let progress = if closed {
         discard(from).map(|()| Progress::Everything)
+    } else if void {
+        Ok(Progress::Everything)
     } else {
         move_bytes(from, to, limit, moved)
+    };
+    // As with TCP, unread bytes turn the end of a program that has died into a reset.
+    let is_unread = |to: &Lane| {
+        let one = to.readable(to.consumed(), 1);
+        one.is_ok_and(|one| length(&one) > 0)
     };
     let Ok(progress) = progress else {
         return fault;
@@ -234,6 +243,7 @@ fn advance(
     match progress {
         Progress::Busy => return Turn::Busy,
         _ if flags & side_flags::RESET != 0 => return over(true),
+        Progress::Blocked if gone && is_unread(to) => return over(true),
         Progress::Blocked => return Turn::Waits(None),
         Progress::Everything => {}
     }
@@ -241,11 +251,7 @@ fn advance(
     let is_rejected =
         (gone || flags & side_flags::CLOSED != 0) && !*end_notified && to.hang_up_releases_bytes();
     if gone {
-        // Unread bytes turn the end into a reset, as with TCP.
-        let unread = to
-            .readable(to.consumed(), 1)
-            .is_ok_and(|one| length(&one) > 0);
-        let reset = from.ended_by_reset() || unread;
+        let reset = from.ended_by_reset() || is_unread(to);
         return if !reset && is_rejected {
             unwanted(1 - by)
         } else {

@@ -142,6 +142,35 @@ fn a_program_that_dies_is_an_end_or_a_reset() {
     }
 }
 
+/// TCP would have brought them to the program before it died.
+#[test]
+fn what_was_on_its_way_to_a_program_that_dies_resets() {
+    let mut relayed = relayed();
+    write(relayed.program(0), b"never moved");
+    write(relayed.program(1), b"last words");
+    relayed.programs[1] = None;
+    relayed.pair.as_mut().unwrap().lane_mut(1).on_token(true);
+    assert!(relayed.turn());
+    assert_eq!(read(relayed.program(0)), b"last words");
+    assert_ne!(relayed.flags(0) & side_flags::RESET, 0);
+}
+
+#[test]
+fn what_is_sent_to_a_dead_program_blocks_nobody() {
+    let mut relayed = relayed();
+    let bytes = pattern(2_000_000, 4);
+    while write(relayed.program(1), &bytes) > 0 {
+        assert!(!relayed.turn());
+    }
+    relayed.programs[1] = None;
+    relayed.pair.as_mut().unwrap().lane_mut(1).on_token(true);
+    // Its last words wait for room, and nobody is kept waiting for them who writes.
+    assert!(!relayed.turn());
+    write(relayed.program(0), b"x");
+    assert!(relayed.turn());
+    assert_ne!(relayed.flags(0) & side_flags::RESET, 0);
+}
+
 #[test]
 fn a_reset_behind_the_end_is_told_as_a_broken_pipe() {
     let broken = Errno::PIPE.raw_os_error().unsigned_abs();
