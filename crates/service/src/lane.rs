@@ -41,6 +41,8 @@ pub struct Lane {
     pub(super) announced: PublishedMarks,
     /// The kernel has reported that no process holds the other end of the anchor any more.
     hung_up: bool,
+    /// Bytes were on their way to the program when it had ended.
+    missed_bytes: bool,
     /// Wake-ups are deferred: a worker that handles many connections wakes their programs afterwards.
     deferred: bool,
     /// The other end is another stack module.
@@ -65,6 +67,7 @@ impl Lane {
             handle: loan.handle,
             anchor: loan.anchor,
             hung_up: false,
+            missed_bytes: false,
             deferred: false,
             to_module: false,
             wake_up: Cell::new(None),
@@ -227,6 +230,16 @@ impl Lane {
         self.hung_up |= self.anchor.note_token(end) && !self.anchor.drain();
     }
 
+    /// The program has ended before these bytes came to it.
+    pub const fn note_missed_bytes(&mut self) {
+        self.missed_bytes = true;
+    }
+
+    /// Whether it has ended before bytes came to it.
+    pub const fn has_missed_bytes(&self) -> bool {
+        self.missed_bytes
+    }
+
     /// Behaves as if no process held the other end any more.
     #[cfg(test)]
     pub(super) const fn hang_up_for_test(&mut self) {
@@ -239,7 +252,8 @@ impl Lane {
     pub fn ended_by_reset(&self) -> bool {
         let flags = self.peer_flags();
         flags & side_flags::CLOSED == 0
-            && (self.unread_by_peer() > 0
+            && (self.missed_bytes
+                || self.unread_by_peer() > 0
                 || flags & side_flags::ABORTS != 0
                 || self.link.role() == Role::Client && flags & side_flags::ACCEPTED == 0)
     }

@@ -225,6 +225,13 @@ fn advance(
             Err(_) => return fault,
         }
     }
+    if gone {
+        // As with TCP, unread bytes turn the end of a program that has died into a reset.
+        let one = to.readable(to.consumed(), 1);
+        if one.is_ok_and(|one| length(&one) > 0) {
+            from.note_missed_bytes();
+        }
+    }
     let progress = if closed {
         discard(from).map(|()| Progress::Everything)
     } else if void {
@@ -232,18 +239,13 @@ fn advance(
     } else {
         move_bytes(from, to, limit, moved)
     };
-    // As with TCP, unread bytes turn the end of a program that has died into a reset.
-    let is_unread = |to: &Lane| {
-        let one = to.readable(to.consumed(), 1);
-        one.is_ok_and(|one| length(&one) > 0)
-    };
     let Ok(progress) = progress else {
         return fault;
     };
     match progress {
         Progress::Busy => return Turn::Busy,
         _ if flags & side_flags::RESET != 0 => return over(true),
-        Progress::Blocked if gone && is_unread(to) => return over(true),
+        Progress::Blocked if from.has_missed_bytes() => return over(true),
         Progress::Blocked => return Turn::Waits(None),
         Progress::Everything => {}
     }
@@ -251,7 +253,7 @@ fn advance(
     let is_rejected =
         (gone || flags & side_flags::CLOSED != 0) && !*end_notified && to.hang_up_releases_bytes();
     if gone {
-        let reset = from.ended_by_reset() || is_unread(to);
+        let reset = from.ended_by_reset();
         return if !reset && is_rejected {
             unwanted(1 - by)
         } else {

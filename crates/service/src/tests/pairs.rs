@@ -148,6 +148,8 @@ fn what_was_on_its_way_to_a_program_that_dies_resets() {
     let mut relayed = relayed();
     write(relayed.program(0), b"never moved");
     write(relayed.program(1), b"last words");
+    hold(relayed.program(1), OnReply::Keeps, milliseconds());
+    write(relayed.program(1), b"held back");
     relayed.programs[1] = None;
     relayed.pair.as_mut().unwrap().lane_mut(1).on_token(true);
     assert!(relayed.turn());
