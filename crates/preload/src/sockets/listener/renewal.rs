@@ -4,7 +4,6 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::message::queue_flags;
 
-use super::shared_queues::SharedQueues;
 use super::{Listener, leaked};
 use crate::descriptors::limits;
 use crate::descriptors::table::{self, Kind};
@@ -42,7 +41,7 @@ impl Listener {
     fn announce_again(&self, fd: i32) -> bool {
         let backlog = self.backlog.load(Ordering::Relaxed);
         // The queue comes with it: without, clients would take this process for the only holder.
-        let shared = self.shared_queues().and_then(SharedQueues::queue);
+        let shared = self.shared_queues().and_then(|shared| shared.queue());
         shared.inspect(|queue| queue.forget_refusal());
         let relatives = if self.has_relatives() {
             queue_flags::RELATIVES
