@@ -23,7 +23,8 @@
 //! number.
 //!
 //! On an accept channel the daemon sends `Offer`: 0 link, 1 listener, 2 slots, 3 arena bytes, 4 anchors that follow, 5
-//! program, 6 first slot, 7 whether it is one connection of a link that another holder of the listener keeps, 8 user of
+//! program, 6 first slot, or the handle of one connection, whose generation is 0 where nobody has taken it up before, 7
+//! whether it is one connection of a link that another holder of the listener keeps, 8 user of
 //! that program, or the highest number where no user needs a check: for the daemon itself, or a program of the same
 //! user that passes on a link of a former daemon, 9-11 the addresses of that program's tenant, if it is another one
 //! ([`crate::tenant`]); descriptors: link, link channel, anchors. There is no answer: the

@@ -235,11 +235,6 @@ impl Lane {
         self.missed_bytes = true;
     }
 
-    /// Whether it has ended before bytes came to it.
-    pub const fn has_missed_bytes(&self) -> bool {
-        self.missed_bytes
-    }
-
     /// Behaves as if no process held the other end any more.
     #[cfg(test)]
     pub(super) const fn hang_up_for_test(&mut self) {
@@ -251,7 +246,13 @@ impl Lane {
     #[must_use]
     pub fn ended_by_reset(&self) -> bool {
         let flags = self.peer_flags();
-        flags & side_flags::CLOSED == 0
+        let own = self
+            .sides()
+            .map_or(0, |(own, _)| own.flags.load(Ordering::Relaxed));
+        // What both sides have ended is over.
+        let over = flags & own & side_flags::FIN != 0;
+        !over
+            && flags & side_flags::CLOSED == 0
             && (self.missed_bytes
                 || self.unread_by_peer() > 0
                 || flags & side_flags::ABORTS != 0

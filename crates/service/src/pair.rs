@@ -208,11 +208,9 @@ fn advance(
     // The flags are loaded before the bytes: a program that has set FIN or has ended writes no more.
     let flags = from.peer_flags();
     let gone = from.has_hung_up() && flags & side_flags::CLOSED == 0;
-    // Nobody reads bytes that are sent to a closed socket. Those to a program that has died stay: they make its end a
-    // reset.
+    // Nobody reads bytes that are sent to a closed socket.
     let there = to.peer_flags();
-    let closed = there & side_flags::CLOSED != 0;
-    let void = closed || to.has_hung_up();
+    let void = there & side_flags::CLOSED != 0 || to.has_hung_up();
     if !void && there & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
         match from.frontier() {
             Ok(sent) if sent == from.consumed() => {}
@@ -225,17 +223,11 @@ fn advance(
             Err(_) => return fault,
         }
     }
-    if gone {
-        // As with TCP, unread bytes turn the end of a program that has died into a reset.
-        let one = to.readable(to.consumed(), 1);
-        if one.is_ok_and(|one| length(&one) > 0) {
-            from.note_missed_bytes();
-        }
-    }
-    let progress = if closed {
+    // As with TCP, unread bytes turn the end of a program that has died into a reset.
+    note_missed(to, from);
+    note_missed(from, to);
+    let progress = if void {
         discard(from).map(|()| Progress::Everything)
-    } else if void {
-        Ok(Progress::Everything)
     } else {
         move_bytes(from, to, limit, moved)
     };
@@ -245,7 +237,6 @@ fn advance(
     match progress {
         Progress::Busy => return Turn::Busy,
         _ if flags & side_flags::RESET != 0 => return over(true),
-        Progress::Blocked if from.has_missed_bytes() => return over(true),
         Progress::Blocked => return Turn::Waits(None),
         Progress::Everything => {}
     }
@@ -271,6 +262,17 @@ fn advance(
         to.set_flags(side_flags::FIN);
     }
     Turn::Waits(None)
+}
+
+/// Where the program behind `to` has died: whether bytes are on their way to it.
+fn note_missed(from: &Lane, to: &mut Lane) {
+    let unread = || {
+        let one = from.readable(from.consumed(), 1);
+        one.is_ok_and(|one| length(&one) > 0)
+    };
+    if to.has_hung_up() && unread() {
+        to.note_missed_bytes();
+    }
 }
 
 fn discard(from: &mut Lane) -> Checked<()> {

@@ -222,12 +222,14 @@ fn listen() -> TcpListener {
 fn accepts(listener: &TcpListener) {
     loop {
         let (mut connection, _) = listener.accept().unwrap();
-        std::thread::spawn(move || {
-            let mut byte = [0];
-            while matches!(connection.read(&mut byte), Ok(1)) {
-                connection.write_all(&byte).unwrap();
-            }
-        });
+        std::thread::spawn(move || echoes(&mut connection));
+    }
+}
+
+fn echoes(connection: &mut TcpStream) {
+    let mut byte = [0];
+    while matches!(connection.read(&mut byte), Ok(1)) {
+        connection.write_all(&byte).unwrap();
     }
 }
 
@@ -285,34 +287,40 @@ fn serves(listener: &TcpListener, polls: bool) {
 /// Two workers behind one listener, and a parent that only waits.
 fn forked(begin: impl Fn()) {
     let listener = listen();
-    (0..2).for_each(|_| fork_worker(&listener, &begin));
+    for _ in 0..2 {
+        fork_worker(|| {
+            begin();
+            serves(&listener, false);
+        });
+    }
     loop {
         std::thread::park();
     }
 }
 
-fn fork_worker(listener: &TcpListener, begin: impl Fn()) {
+/// It ends with its parent, unless it says otherwise.
+fn fork_worker(work: impl Fn()) {
     let parent = std::process::id();
     // SAFETY: the harness has started no thread that holds anything the child needs.
     if unsafe { libc::fork() } == 0 {
         // SAFETY: no pointers.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         if std::os::unix::process::parent_id() == parent {
-            begin();
-            serves(listener, false);
+            work();
         }
         std::process::exit(1);
     }
 }
 
-/// A parent that accepts what has come when it is asked to look, and a worker that does so once its parent has ended.
+/// A parent that accepts what has come when it is asked to look, and a worker that serves one connection once its parent
+/// has ended.
 fn forks_in_between() {
     let listener = listen();
     listener.set_nonblocking(true).unwrap();
     let parent = std::process::id();
     for line in std::io::stdin().lines() {
         if line.unwrap() == "fork" {
-            fork_worker(&listener, || {
+            fork_worker(|| {
                 // SAFETY: no pointers. Nobody else ends it.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, 0);
@@ -321,6 +329,8 @@ fn forks_in_between() {
                 while std::os::unix::process::parent_id() == parent {
                     std::thread::sleep(Duration::from_millis(10));
                 }
+                listener.set_nonblocking(false).unwrap();
+                echoes(&mut listener.accept().unwrap().0);
             });
         }
         // By this it follows to the next daemon.

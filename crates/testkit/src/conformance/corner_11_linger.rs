@@ -23,6 +23,7 @@ cases! {
         corner_11_kill_delivers_small,
         corner_11_kill_delivers_full_buffers,
         corner_11_kill_with_unread_data_resets,
+        corner_11_kill_with_unread_data_resets_nothing_that_is_over,
         corner_11_kill_without_unread_data_ends,
         corner_11_kill_while_peer_sends,
         corner_11_kill_while_peer_sleeps_in_recv,
@@ -240,6 +241,28 @@ fn corner_11_kill_with_unread_data_resets(family: Family) {
         sys::recv(client, &mut [0_u8; 4], 0),
         Err(Errno(libc::ECONNRESET))
     );
+}
+
+/// Both sides have ended their streams before.
+fn corner_11_kill_with_unread_data_resets_nothing_that_is_over(family: Family) {
+    let ready = Baton::new();
+    let (child, client, _) = forked_server(family, |server| {
+        sys::shutdown(server, libc::SHUT_WR).expect("shutdown");
+        // The end of the client's stream is there behind the bytes.
+        await_events(server, libc::POLLRDHUP);
+        ready.pass();
+        std::thread::sleep(Duration::from_secs(30));
+    });
+    assert_eq!(sys::send(client, b"unread", 0), Ok(6));
+    sys::shutdown(client, libc::SHUT_WR).expect("shutdown");
+    ready.take();
+    await_events(client, libc::POLLHUP);
+    child.kill();
+    // A reset would have come by then.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(poll_one(client, 0, 0), libc::POLLHUP);
+    assert_eq!(sys::recv(client, &mut [0; 8], 0), Ok(0));
+    assert_eq!(socket_error(client), Errno(0));
 }
 
 fn corner_11_kill_without_unread_data_ends(family: Family) {
