@@ -230,9 +230,7 @@ fn a_connection_that_was_not_accepted_goes_to_another_holder() {
     let (listener, accepts) = server.listen();
     let (answer, _given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
     let (_, taken) = receive(&accepts).unwrap();
-    // Slot 3, and its fifth connection.
-    let handle = 5 << 32 | 3;
-    let words = [answer.words[0], listener, handle];
+    let words = [answer.words[0], listener, 3];
     let three = [taken[0].as_fd(), taken[1].as_fd(), taken[2].as_fd()];
     let (refused, _) = server.ask(Operation::Reoffer, &words, &three).unwrap();
     assert_eq!(refused.status, raw(rustix::io::Errno::NOENT));
@@ -242,7 +240,7 @@ fn a_connection_that_was_not_accepted_goes_to_another_holder() {
     assert_eq!(done.status, 0);
     let (offer, again) = receive(&accepts).unwrap();
     assert_eq!(offer.words[0], answer.words[0]);
-    assert_eq!((offer.words[4], offer.words[6]), (1, handle));
+    assert_eq!((offer.words[4], offer.words[6]), (1, 3));
     assert_eq!(inode(&again[2]), inode(&taken[2]));
 }
 

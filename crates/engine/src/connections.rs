@@ -7,7 +7,6 @@ use crate::limits::{FIRST_ANCHORS, LINKS_PER_SEARCH, MOST_OFFERS};
 use crate::quota::{Amounts, Kind, Ticket};
 use crate::region::named_links;
 use netchannel_abi::address::Address;
-use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{QueueIndices, Role};
 use netchannel_abi::message::{Message, Operation};
 use netchannel_ring::departure;
@@ -216,20 +215,20 @@ impl CoreEngine {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
         self.note_news();
-        let (link, handle) = (words[0], words[2]);
+        let (link, slot) = (words[0], words[2]);
         let listener = self.held_listener(number, words[1])?;
         let known = self.listeners.get(&listener.number());
         let holders = &known.ok_or(Errno::NOENT)?.holders;
-        let slots = self.limits.slots;
+        let slots = self.limits.slots as u64;
         // Before an exec the program passes it to its own next image.
         if words[3] == 0 && !holders.iter().any(|holder| *holder != number) {
             return Err(Refusal::Errno(Errno::NOENT));
         }
-        if Handle::from_word(handle).index as usize >= slots {
+        if slot >= slots {
             return Err(Refusal::Errno(Errno::INVAL));
         }
         let passed = self.handed_over(number, listener, (link, words[4]), descriptors)?;
-        let mut words = self.words_of_one(listener.number(), passed.words(), handle);
+        let mut words = self.words_of_one(listener.number(), passed.words(), slot);
         words[9..12].copy_from_slice(&passed.from().to_words());
         let offered = passed.into_descriptors().into_iter();
         let offered: Vec<_> = offered.map(Rc::new).collect();
@@ -237,20 +236,19 @@ impl CoreEngine {
         Ok(Answer::default())
     }
 
-    /// The words of an offer of one connection, of a link that another program keeps; `handle` has the generation 0 where
-    /// nobody has taken the connection up before.
+    /// The words of an offer of one connection, of a link that another program keeps.
     pub(super) fn words_of_one(
         &self,
         listener: u32,
         (link, client, user): (u64, u32, u32),
-        handle: u64,
+        slot: u64,
     ) -> [u64; 14] {
         let layout = self.limits.layout();
         let [slots, arena] = [layout.slots, layout.arena].map(|size| size as u64);
         let [listener, client, user] = [listener, client, user].map(u64::from);
         let mut words = [0; 14];
         // The last but one word marks a connection that is handed on, in contrast to a new link.
-        words[..9].copy_from_slice(&[link, listener, slots, arena, 1, client, handle, 1, user]);
+        words[..9].copy_from_slice(&[link, listener, slots, arena, 1, client, slot, 1, user]);
         words
     }
 

@@ -98,17 +98,8 @@ pub fn accept(
     own.hints.store(hints, Ordering::Relaxed);
     let has_liveness = options::publish_first_words(&socket, own);
     let initial_flags = crate::sockets::lane::flags_at_start(&socket);
-    let before = own
-        .flags
+    own.flags
         .fetch_or(side_flags::ACCEPTED | initial_flags, Ordering::AcqRel);
-    if before & side_flags::ACCEPTED != 0 {
-        // It was offered twice, and another process has it.
-        link.remove_user();
-        socket.drop_spare();
-        socket.free();
-        sys::close(fd);
-        return Err(0);
-    }
     if let Some(header) = header() {
         header.accepts.fetch_add(1, Ordering::Relaxed);
     }

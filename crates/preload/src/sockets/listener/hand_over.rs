@@ -126,7 +126,7 @@ impl Listener {
         let mut words = [0; 14];
         words[0] = pending.link.number;
         words[1] = u64::from(self.number());
-        words[2] = pending.loan.handle.to_word();
+        words[2] = u64::from(pending.loan.handle.index);
         words[3] = u64::from(to_next_image);
         // The user that the daemon named which made the link; another daemon does not know it.
         words[4] = pending.link.user().map_or(u64::MAX, u64::from);

@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
-use netchannel_abi::link::{Role, Slot};
+use netchannel_abi::link::Role;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 use netchannel_abi::program::RELAY;
 
@@ -472,11 +472,11 @@ impl Listener {
 
     fn take_offer(&self, message: &Message, fds: &[i32]) -> bool {
         let words = &message.words;
+        let first = usize::try_from(words[6]).unwrap_or(usize::MAX);
         // A connection that another holder has handed on comes with its one anchor.
         if words[7] == 1 {
-            return self.take_handed_on(words, fds).is_some();
+            return self.take_handed_on(words, fds, first).is_some();
         }
-        let first = usize::try_from(words[6]).unwrap_or(usize::MAX);
         let sizes = (words[2], words[3]);
         let link = LinkEnd::adopt(Role::Server, words[0], self.number(), sizes, first, fds);
         let Some(link) = link else { return false };
@@ -492,18 +492,16 @@ impl Listener {
         true
     }
 
-    fn take_handed_on(&self, words: &[u64; 14], fds: &[i32]) -> Option<()> {
+    fn take_handed_on(&self, words: &[u64; 14], fds: &[i32], slot: usize) -> Option<()> {
         let [memory, channel, anchor] = *fds else {
             fds.iter().for_each(|fd| sys::close(*fd));
             return None;
         };
         sys::close(channel);
         let sizes = (words[2], words[3]);
-        let handle = Handle::from_word(words[6]);
+        let index = u32::try_from(slot).unwrap_or(u32::MAX);
         let link = foreign::link(Role::Server, words[0], self.number(), sizes, memory);
-        let slot = link.and_then(|link| link.slot(handle.index));
-        let handle = slot.and_then(|slot| take_up(link?, slot, handle));
-        let (Some(link), Some(handle)) = (link, handle) else {
+        let Some((link, shared)) = link.and_then(|link| Some((link, link.slot(index)?))) else {
             // The other end sees a reset.
             link.inspect(|link| link.remove_user());
             sys::close(anchor);
@@ -511,33 +509,22 @@ impl Listener {
         };
         link.set_origin(words[5] == u64::from(RELAY), words[8]);
         link.set_tenant([words[9], words[10], words[11]]);
+        let generation = shared.client.generation.load(Ordering::Acquire);
+        reset_side(
+            &shared.server,
+            generation,
+            link.layout.small_ring(Role::Server, slot),
+        );
         let nonblocking = sys::fcntl(anchor, libc::F_GETFL, 0)
             .is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0);
         let loan = Loan {
-            handle,
+            handle: Handle { index, generation },
             anchor: attach::make_internal(anchor),
             nonblocking,
         };
         self.push(Pending::new(link, loan)?);
         Some(())
     }
-}
-
-/// Takes up a connection that was handed on. `None` where it is over: whoever handed it on did not learn that it was
-/// offered, and left it to relatives, too.
-fn take_up(link: &LinkEnd, slot: &Slot, handle: Handle) -> Option<Handle> {
-    // Acquire: pairs with the release in `reset_side`.
-    let generation = slot.client.generation.load(Ordering::Acquire);
-    if handle.generation != 0 && handle.generation != generation {
-        return None;
-    }
-    // What was taken up before may even be accepted by now.
-    if slot.server.generation.load(Ordering::Acquire) != generation {
-        let ring = link.layout.small_ring(Role::Server, handle.index as usize);
-        reset_side(&slot.server, generation, ring);
-    }
-    let index = handle.index;
-    Some(Handle { index, generation })
 }
 
 fn leaked(channel: i32) -> &'static Channel {
