@@ -19,6 +19,7 @@ pub mod held;
 pub mod parts;
 pub mod patience;
 pub mod queue;
+pub mod side;
 pub mod switch;
 pub mod sync;
 pub mod urgent;

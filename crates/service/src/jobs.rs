@@ -3,7 +3,7 @@
 
 use super::counter;
 use super::ledger::release;
-use super::link::{LinkEnd, Loan, reset_side};
+use super::link::{LinkEnd, Loan};
 use crate::packet::{self, Received};
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -12,6 +12,7 @@ use netchannel_abi::message::Operation;
 use netchannel_abi::nqe::{Nqe, Operation as Job};
 use netchannel_ring::departure::{self, Fate};
 use netchannel_ring::queue::{self, Element};
+use netchannel_ring::side;
 use netchannel_ring::{Fault, cell};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -265,7 +266,7 @@ impl LinkEnd {
             .for_each(|block| state.arena.free(block, |bare| release(&self.region, bare)));
         drop(state);
         let ring = self.layout.small_ring(self.role(), index);
-        reset_side(&slot.server, handle.generation, ring);
+        side::set_up(&slot.server, handle.generation, ring);
         let Some(anchor) = anchor else {
             // The client sees the end of its anchor, and needs no token.
             let errno = Errno::NOBUFS.raw_os_error().unsigned_abs();

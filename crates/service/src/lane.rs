@@ -9,7 +9,7 @@
 //! ```
 
 use super::anchor::Anchor;
-use super::link::{LinkEnd, Loan, reset_side};
+use super::link::{LinkEnd, Loan};
 use super::reader::Reader;
 use super::spans::Spans;
 use super::writer::Writer;
@@ -20,7 +20,7 @@ use netchannel_abi::link::{Cell as Map, Role, Side, Slot, side_flags, waiter as 
 use netchannel_abi::liveness::Liveness;
 use netchannel_ring::urgent::PublishedMarks;
 use netchannel_ring::waiter::Wake;
-use netchannel_ring::{cell, waiter};
+use netchannel_ring::{cell, side, waiter};
 use netchannel_scheduler::Hints;
 use netchannel_shm::{Room, Run};
 use rustix::io::Errno;
@@ -91,7 +91,7 @@ impl Lane {
     pub fn lent(link: &Arc<LinkEnd>, loan: Loan) -> Option<Self> {
         let slot = link.slot(loan.handle.index)?;
         let lane = Self::accepted(link, loan);
-        reset_side(&slot.client, lane.handle.generation, lane.writer.ring());
+        side::set_up(&slot.client, lane.handle.generation, lane.writer.ring());
         Some(lane)
     }
 
@@ -133,12 +133,7 @@ impl Lane {
         let Some((_, peer)) = self.sides() else {
             return side_flags::RESET;
         };
-        // The generation is loaded first: the words loaded after it belong to this connection. Acquire: pairs with the
-        // releases with which the program sets both words.
-        if peer.generation.load(Ordering::Acquire) != self.handle.generation {
-            return 0;
-        }
-        peer.flags.load(Ordering::Acquire)
+        side::flags(peer, self.handle.generation)
     }
 
     /// What the program says about the class of the connection.

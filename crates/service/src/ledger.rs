@@ -9,6 +9,7 @@ use netchannel_abi::link::{
 };
 use netchannel_abi::message::{Message, Operation};
 use netchannel_ring::arena::MOST_KEPT;
+use netchannel_ring::side;
 use netchannel_shm::Region;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -162,15 +163,10 @@ impl LinkEnd {
         let closing = std::mem::take(&mut state.closing);
         for number in closing {
             let generation = generation_of(state, number);
-            let flags = self.slot(number).and_then(|slot| {
-                // Acquire: pairs with the release with which the program says so.
-                let flags = slot.server.flags.load(Ordering::Acquire);
-                let same = slot.server.generation.load(Ordering::Relaxed) == generation;
-                (same && flags & CLOSED != 0).then_some(flags)
-            });
-            match flags {
-                Some(flags) => self.settle(state, number, flags),
-                None => state.closing.push(number),
+            let slot = self.slot(number);
+            match slot.map_or(0, |slot| side::flags(&slot.server, generation)) {
+                flags if flags & CLOSED != 0 => self.settle(state, number, flags),
+                _ => state.closing.push(number),
             }
         }
     }
@@ -204,10 +200,7 @@ impl LinkEnd {
     fn sweep(&self, state: &mut State) {
         for number in std::mem::take(&mut state.retained) {
             let closed = self.slot(number).is_some_and(|slot| {
-                // Acquire: pairs with the release with which the program says so.
-                let flags = slot.client.flags.load(Ordering::Acquire);
-                let generation = slot.client.generation.load(Ordering::Relaxed);
-                generation == generation_of(state, number) && flags & CLOSED != 0
+                side::flags(&slot.client, generation_of(state, number)) & CLOSED != 0
             });
             let Ok(lent) = lent(state, number) else {
                 continue;
@@ -380,9 +373,8 @@ impl LinkEnd {
         // Release: whoever sees the flag sees the slot closed, and its anchor is in the pool.
         own.flags.fetch_or(released, Ordering::AcqRel);
         if self.role() == Role::Client {
-            let theirs = peer.flags.load(Ordering::Acquire);
-            let same = peer.generation.load(Ordering::Relaxed) == handle.generation;
-            if same && theirs & CLOSED != 0 {
+            let theirs = side::flags(peer, handle.generation);
+            if theirs & CLOSED != 0 {
                 self.settle(&mut state, handle.index, theirs);
             } else {
                 state.closing.push(handle.index);

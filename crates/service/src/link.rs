@@ -299,28 +299,3 @@ impl LinkEnd {
         maps.any(|map| cell::any_marked(&map.summary))
     }
 }
-
-/// Initializes the words of a side for a new connection.
-pub(super) fn reset_side(side: &Side, generation: u32, ring: Geometry) {
-    side.tail.store(0, Ordering::Relaxed);
-    side.head.store(0, Ordering::Relaxed);
-    side.geometry.store(ring.to_word(), Ordering::Relaxed);
-    side.switch_sequence.store(0, Ordering::Relaxed);
-    side.tokens.store(0, Ordering::Relaxed);
-    side.held.store(0, Ordering::Relaxed);
-    side.hints.store(0, Ordering::Relaxed);
-    side.urgent.store(0, Ordering::Relaxed);
-    side.passed.store(0, Ordering::Relaxed);
-    side.row.store(0, Ordering::Relaxed);
-    side.wanted_ring.store(0, Ordering::Relaxed);
-    side.liveness.store(0, Ordering::Relaxed);
-    side.asked.store(0, Ordering::Relaxed);
-    for word in &side.congestion {
-        word.store(0, Ordering::Relaxed);
-    }
-    side.waiter.store(0, Ordering::Relaxed);
-    side.error.store(0, Ordering::Relaxed);
-    side.flags.store(0, Ordering::Relaxed);
-    // Release: a reader that sees the generation sees the words of this connection, not of the last one.
-    side.generation.store(generation, Ordering::Release);
-}

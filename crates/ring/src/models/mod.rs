@@ -23,6 +23,7 @@
 //! | `cell`: summary not set | all of `cell` |
 //! | `held`: published after the tail; not announced when it begins | `nothing_is_seen_that_is_held_back`, `what_was_let_go_stays_seen`, `who_sleeps_knows_of_the_time_or_is_woken` |
 //! | `admission`: no generation in the word | `each_connection_of_a_slot_goes_one_way` |
+//! | `side`: the generation after the flags; release in `begin`; acquire of the generation, of the flags | `side` |
 //! | `departure`: fence in `leave`; fence of the producer; release in `left` | `departure` |
 //!
 //! Loom runs each thread in program order and lets every read-modify-write read the last value. So it can not see the
@@ -36,6 +37,7 @@ mod departure;
 mod held;
 mod parts;
 mod queue;
+mod side;
 mod switch;
 mod urgent;
 mod waiter;

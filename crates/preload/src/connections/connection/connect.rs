@@ -6,6 +6,7 @@ use netchannel_abi::address::{Address, INET, INET6};
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::State;
 use netchannel_abi::reason::Reason;
+use netchannel_ring::side;
 
 use super::pending;
 use super::{
@@ -19,7 +20,7 @@ use crate::descriptors::{attach, confinement, gateway, limits, names, ports};
 use crate::ground::{process, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::lane::Progress;
-use crate::sockets::link::{LinkEnd, Loan, reset_side};
+use crate::sockets::link::{LinkEnd, Loan};
 use crate::sockets::listener::daemon_renewal;
 use crate::sockets::socket::{Socket, status};
 use crate::sockets::{listener, options, rings, signal_owner};
@@ -357,7 +358,7 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         .generation
         .store(handle.generation, Ordering::Relaxed);
     let ring = link.layout.small_ring(Role::Client, handle.index as usize);
-    reset_side(&slot.client, handle.generation, ring);
+    side::set_up(&slot.client, handle.generation, ring);
     let hints = socket.entry.hints.load(Ordering::Relaxed);
     slot.client.hints.store(hints, Ordering::Relaxed);
     options::publish_first_words(socket, &slot.client);

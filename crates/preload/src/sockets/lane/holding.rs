@@ -69,7 +69,7 @@ impl Lane {
     #[cold]
     fn remaining_hold(&self, word: u64) -> Option<i64> {
         let peer = self.peer();
-        // The generation before the words that it guards. Acquire: pairs with the release in `reset_side`.
+        // The generation before the words that it guards. Acquire: pairs with the release in `side::set_up`.
         if peer.generation.load(Ordering::Acquire) != self.generation
             || self.socket.has(status::PEER_GONE)
         {
@@ -126,7 +126,7 @@ impl Lane {
     /// this side has sent since: otherwise each side's hold would depend on the other's.
     fn peer_sent_visibly(&self) -> u64 {
         let peer = self.peer();
-        // The generation before the words that it guards. Acquire: pairs with the release in `reset_side`.
+        // The generation before the words that it guards. Acquire: pairs with the release in `side::set_up`.
         if peer.generation.load(Ordering::Acquire) != self.generation {
             return 0;
         }

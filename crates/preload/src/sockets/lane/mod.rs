@@ -18,7 +18,7 @@ use netchannel_abi::class::Hints;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, MOST_RING_LOG2, Role, SMALL_RING, Side, Slot, side_flags};
 
-use netchannel_ring::held;
+use netchannel_ring::{held, side};
 use netchannel_shm::split::Transfer;
 
 use crate::descriptors::attach::header;
@@ -126,11 +126,7 @@ impl Lane {
     #[inline]
     pub fn peer_flags(&self) -> u32 {
         let peer = self.peer();
-        // Acquire: pairs with the releases in `reset_side` and of the flags themselves.
-        if peer.generation.load(Ordering::Acquire) != self.generation {
-            return 0;
-        }
-        peer.flags.load(Ordering::Acquire)
+        side::flags(peer, self.generation)
     }
 
     /// The errno with which the other side refused the connection; valid only if it did.

@@ -50,7 +50,7 @@ impl Lane {
 
     #[cold]
     fn look_for_mark(&self) -> Option<Ahead> {
-        // The generation before the words that it guards. Acquire: pairs with the release in `reset_side`.
+        // The generation before the words that it guards. Acquire: pairs with the release in `side::set_up`.
         if self.peer().generation.load(Ordering::Acquire) != self.generation {
             return None;
         }

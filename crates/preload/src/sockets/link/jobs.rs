@@ -9,8 +9,9 @@ use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation};
 use netchannel_abi::nqe::{Nqe, Operation as Job};
 use netchannel_ring::departure::{self, Fate};
 use netchannel_ring::queue::{self, Element};
+use netchannel_ring::side;
 
-use super::{JobOutcome, LinkEnd, Loan, reset_side};
+use super::{JobOutcome, LinkEnd, Loan};
 use crate::descriptors::limits;
 use crate::ground::{clock, sys};
 
@@ -393,7 +394,7 @@ impl LinkEnd {
             .flatten()
             .for_each(|block| state.arena.free(block, |bare| self.release_pages(bare)));
         drop(state);
-        reset_side(
+        side::set_up(
             &slot.server,
             handle.generation,
             self.layout.small_ring(self.role, handle.index as usize),

@@ -397,28 +397,3 @@ pub fn identity(sizes: (u64, u64), memory: i32) -> Option<(u64, u64)> {
     let sent = Outside::admit(memory, layout(sizes)?.size());
     sent.ok().map(|sent| sent.identity())
 }
-
-/// Sets this side's words up for a new connection.
-pub fn reset_side(side: &Side, generation: u32, ring: Geometry) {
-    side.tail.store(0, Ordering::Relaxed);
-    side.head.store(0, Ordering::Relaxed);
-    side.geometry.store(ring.to_word(), Ordering::Relaxed);
-    side.switch_sequence.store(0, Ordering::Relaxed);
-    side.tokens.store(0, Ordering::Relaxed);
-    side.held.store(0, Ordering::Relaxed);
-    side.hints.store(0, Ordering::Relaxed);
-    side.urgent.store(0, Ordering::Relaxed);
-    side.passed.store(0, Ordering::Relaxed);
-    side.row.store(0, Ordering::Relaxed);
-    side.wanted_ring.store(0, Ordering::Relaxed);
-    side.liveness.store(0, Ordering::Relaxed);
-    side.asked.store(0, Ordering::Relaxed);
-    for word in &side.congestion {
-        word.store(0, Ordering::Relaxed);
-    }
-    side.waiter.store(0, Ordering::Relaxed);
-    side.error.store(0, Ordering::Relaxed);
-    side.flags.store(0, Ordering::Relaxed);
-    // Release: a peer that sees the generation sees the words of this connection, not of the one before.
-    side.generation.store(generation, Ordering::Release);
-}

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
 use netchannel_abi::message::{Message, Operation};
+use netchannel_ring::side;
 
 use super::{LinkEnd, Loan, SlotLedger, State};
 use crate::descriptors::{attach, limits, ports};
@@ -62,8 +63,7 @@ impl LinkEnd {
     pub(super) fn free_if_gone(&self, lent: &mut SlotLedger, slot: &Slot) {
         if self.role == Role::Server
             && lent.busy
-            && slot.server.generation.load(Ordering::Relaxed) == lent.generation
-            && slot.server.flags.load(Ordering::Acquire) & side_flags::ANCHOR_GONE != 0
+            && side::flags(&slot.server, lent.generation) & side_flags::ANCHOR_GONE != 0
         {
             lent.busy = false;
         }
@@ -131,12 +131,11 @@ impl LinkEnd {
             let Some(lent) = state.slots.get_mut(number as usize) else {
                 break;
             };
-            // Acquire: pairs with the release in `finish`, of the server and of a child of this process.
-            let flags = slot.server.flags.load(Ordering::Acquire);
-            let closed = slot.server.generation.load(Ordering::Relaxed) == lent.generation
-                && flags & CLOSED != 0
+            // Set in `finish`, of the server and of a child of this process.
+            let flags = side::flags(&slot.server, lent.generation);
+            let closed = flags & CLOSED != 0
                 && (!lent.left_to_others
-                    || slot.client.flags.load(Ordering::Acquire) & CLOSED != 0);
+                    || side::flags(&slot.client, lent.generation) & CLOSED != 0);
             if !closed {
                 index += 1;
                 continue;
@@ -365,12 +364,10 @@ impl LinkEnd {
                 }
                 Role::Client => {
                     own.flags.store(done, Ordering::Release);
-                    let peer_flags = peer.flags.load(Ordering::Acquire);
-                    let closed = peer.generation.load(Ordering::Relaxed) == handle.generation
-                        && peer_flags & CLOSED != 0;
+                    let peer_flags = side::flags(peer, handle.generation);
                     if lent.left_to_others {
                         // It is in the list of closing slots already.
-                    } else if closed {
+                    } else if peer_flags & CLOSED != 0 {
                         self.settle(&mut state, handle.index, peer_flags);
                     } else {
                         state.closing.push(handle.index);

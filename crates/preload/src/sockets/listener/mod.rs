@@ -30,12 +30,13 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::Role;
 use netchannel_abi::message::{MESSAGE_BYTES, Message, Operation, listen_flags};
 use netchannel_abi::program::RELAY;
+use netchannel_ring::side;
 
 use crate::descriptors::channel::Channel;
 use crate::descriptors::{attach, credentials, limits, names};
 use crate::ground::lock::Lock;
 use crate::ground::{process, sys};
-use crate::sockets::link::{LinkEnd, Loan, reset_side};
+use crate::sockets::link::{LinkEnd, Loan};
 use crate::sockets::socket::Socket;
 use crate::sockets::{foreign, options};
 use wake_ups::WakeUps;
@@ -510,7 +511,7 @@ impl Listener {
         link.set_origin(words[5] == u64::from(RELAY), words[8]);
         link.set_tenant([words[9], words[10], words[11]]);
         let generation = shared.client.generation.load(Ordering::Acquire);
-        reset_side(
+        side::set_up(
             &shared.server,
             generation,
             link.layout.small_ring(Role::Server, slot),

@@ -17,6 +17,7 @@ use netchannel_abi::handle::Handle;
 use netchannel_abi::link::{Geometry, Role};
 use netchannel_abi::message::{Operation, queue_flags};
 use netchannel_abi::queued::QueuedConnection;
+use netchannel_ring::side;
 
 use super::daemon_renewal;
 use super::{Listener, Pending};
@@ -24,7 +25,7 @@ use crate::descriptors::channel::Channel;
 use crate::descriptors::{attach, confinement, credentials, gateway, limits, names};
 use crate::ground::{clock, sys};
 use crate::sockets::foreign;
-use crate::sockets::link::{LinkEnd, Loan, reset_side};
+use crate::sockets::link::{LinkEnd, Loan};
 
 /// Whatever user the daemon names, root can read all memory.
 const ROOT: u32 = 0;
@@ -235,7 +236,7 @@ fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Optio
     }
     let index = handle.index as usize;
     let small = link.layout.small_ring(Role::Server, index);
-    reset_side(&slot.server, handle.generation, small);
+    side::set_up(&slot.server, handle.generation, small);
     let loan = Loan {
         handle,
         anchor,
