@@ -18,6 +18,7 @@ mod corner_01_dup2;
 mod corner_02_close;
 mod corner_02_shared;
 mod corner_03_fork;
+mod corner_03_left;
 mod corner_04_leavers;
 mod corner_04_one_queue;
 mod corner_04_prefork;

@@ -7,6 +7,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_02_close::CASES,
     crate::corner_02_shared::CASES,
     crate::corner_03_fork::CASES,
+    crate::corner_03_left::CASES,
     crate::corner_04_prefork::CASES,
     crate::corner_04_leavers::CASES,
     crate::corner_04_one_queue::CASES,

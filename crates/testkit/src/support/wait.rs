@@ -187,6 +187,12 @@ impl Baton {
         }
     }
 
+    /// Whether somebody passes it within some milliseconds. Does not take it.
+    #[must_use]
+    pub fn is_passed_within(&self, milliseconds: libc::c_int) -> bool {
+        poll_one(self.reader, libc::POLLIN, milliseconds) != 0
+    }
+
     /// Closes this process's ends of the pipe.
     pub fn close(self) {
         sys::close(self.reader).expect("close");

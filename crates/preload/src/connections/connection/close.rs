@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{Role, side_flags};
 
+use super::leaving::Leaving;
 use super::{deferred, ephemeral_port};
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, ports};
@@ -12,7 +13,7 @@ use crate::ground::{lock, sys, thread};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::Loan;
 use crate::sockets::owner_table;
-use crate::sockets::socket::{self, RemainingHolders, Socket, status};
+use crate::sockets::socket::{self, Socket, status};
 use crate::waiting::epoll;
 
 /// Closes a descriptor of a socket of the library.
@@ -67,22 +68,23 @@ const NO_DESCRIPTOR: i32 = -1;
 
 /// Removes one descriptor from the socket, which ends with the last.
 fn remove_descriptor(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32> {
-    let left = socket.drop_descriptor();
+    let stays_here = !socket.close_descriptor();
     // The rest may take long: `SO_LINGER`, the daemon.
     drop(inside);
-    if left != RemainingHolders::None {
+    if stays_here {
         socket.drop_spare();
-        match socket.listener() {
-            _ if left == RemainingHolders::ThisProcess => {}
-            Some(listener) => listener.close(false),
-            None if socket.word.kind() == Kind::Virtual => leave_virtual(fd, socket),
-            None => {}
-        }
-        let closed = close_kernel(fd);
-        if left == RemainingHolders::OtherProcesses {
+        return close_kernel(fd);
+    }
+    if !socket.release_if_alone() {
+        socket.drop_spare();
+        let leaving = Leaving::begin(fd, socket);
+        if !socket.release() {
+            leaving.leave(socket);
+            let closed = close_kernel(fd);
             owner_table::collect_if_due();
+            return closed;
         }
-        return closed;
+        leaving.undo(socket);
     }
     match socket.word.kind() {
         Kind::Virtual => close_virtual(fd, socket),
@@ -106,35 +108,6 @@ fn remove_descriptor(fd: i32, socket: &Socket, inside: Inside) -> Result<(), i32
             socket.free();
             result
         }
-    }
-}
-
-/// This process has closed its last descriptor of the connection, which other processes have.
-fn leave_virtual(fd: i32, socket: &Socket) {
-    let Some(lane) = Lane::of(*socket, fd) else {
-        return;
-    };
-    // A copy that began before the descriptor was closed has ended then.
-    for direction in [&socket.entry.transmit, &socket.entry.receive] {
-        if !lock::acquire(&direction.lock) {
-            return;
-        }
-        lock::release(&direction.lock);
-    }
-    let link = &socket.local.link;
-    if link.swap(core::ptr::null_mut(), Ordering::AcqRel).is_null() {
-        // Another thread has closed another descriptor of it at the same time.
-        return;
-    }
-    let bound = socket.local.reserve.swap(0, Ordering::Relaxed);
-    let port = ephemeral_port(socket, bound);
-    if bound > 0 {
-        attach::close_internal(bound - 1);
-    }
-    lane.link.leave(lane.handle(), lane.rings(), port);
-    lane.link.remove_user();
-    if socket.is_foreign() {
-        socket.leave();
     }
 }
 

@@ -10,6 +10,7 @@ mod dissolve;
 pub mod flags;
 mod found;
 pub mod kernel_retries;
+mod leaving;
 mod pending;
 mod rebinding;
 pub mod refused_connects;

@@ -5,17 +5,6 @@ use core::sync::atomic::Ordering;
 use super::{Socket, status};
 use crate::sockets::owner_table;
 
-/// The remaining holders of a socket after a descriptor was closed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum RemainingHolders {
-    /// This process, by another descriptor.
-    ThisProcess,
-    /// Other processes only.
-    OtherProcesses,
-    /// None.
-    None,
-}
-
 impl Socket {
     /// Counts one more descriptor of this process.
     pub fn add_descriptor(&self) {
@@ -23,23 +12,38 @@ impl Socket {
         self.mark_shared();
     }
 
-    /// Counts one descriptor of this process less.
-    pub fn drop_descriptor(&self) -> RemainingHolders {
-        if self.local.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return RemainingHolders::ThisProcess;
-        }
+    /// Counts one descriptor of this process less. True where that was its last one: then it releases the socket.
+    pub fn close_descriptor(&self) -> bool {
+        self.local.descriptors.fetch_sub(1, Ordering::AcqRel) <= 1
+    }
+
+    /// This process, which has no descriptor of it any more, holds it no longer. True where nobody does. Otherwise the
+    /// entry may be another socket's from now on.
+    pub fn release(&self) -> bool {
         let index = self.word.index();
-        // The last holder keeps its bit until it has ended the connection and freed the entry: it may be killed
-        // meanwhile.
-        let alone = self.entry.references.load(Ordering::Acquire) == 1;
-        if !alone {
-            owner_table::note(index, false);
+        owner_table::note(index, false);
+        let last = self.drop_reference();
+        if last {
+            // As in `release_if_alone`.
+            owner_table::note(index, true);
         }
-        if !self.drop_reference() {
-            return RemainingHolders::OtherProcesses;
+        last
+    }
+
+    /// As [`Self::release`] where no other process holds it; otherwise nothing is done. The last holder keeps its bit
+    /// until it has ended the connection and freed the entry: it may be killed meanwhile.
+    pub fn release_if_alone(&self) -> bool {
+        let references = &self.entry.references;
+        references
+            .compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Counts one descriptor less, which was not closed by the program.
+    pub fn drop_descriptor(&self) {
+        if self.close_descriptor() && !self.release_if_alone() {
+            self.release();
         }
-        owner_table::note(index, true);
-        RemainingHolders::None
     }
 
     /// Whether the descriptor that is about to be closed is the last one anywhere.
