@@ -1,16 +1,21 @@
 //! `TCP_DEFER_ACCEPT`: calls by which a client says nothing, and which announce it to nobody.
 
+use std::time::{Duration, Instant};
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
 use crate::corner_14_faults::forbidden;
-use crate::deferred::{LONG, accept_saying, expect_none, nonblocking_deferring};
+use crate::deferred::{LONG, accept_saying, deferring, expect_none, nonblocking_deferring};
 
 cases! {
     families: [
         deferred_silent_questions,
         deferred_silent_faults,
+        deferred_silent_reader_beside_a_writer,
+        deferred_silent_poller_beside_a_writer,
+        deferred_silent_reader_is_shut,
     ];
 }
 
@@ -76,4 +81,63 @@ fn deferred_silent_faults(family: Family) {
         let later = libc::preadv2(client, &raw const vector, 1, -1, libc::RWF_NOWAIT);
         assert_eq!((later, sys::last_errno()), (-1, Errno(libc::EAGAIN)));
     });
+}
+
+/// Less than the time after which a silent client is looked at.
+const SOON: Duration = Duration::from_millis(500);
+
+/// A client of which one thread does `wait` while another one speaks, with a server that answers.
+fn beside_a_writer(family: Family, wait: fn(Descriptor)) {
+    let (listening, address) = deferring(family, LONG);
+    expect_within(SOON, || {
+        let client = connect_to(address);
+        let (thread, task) = start_thread(move || wait(client));
+        await_asleep(task);
+        send_all(client, b"now");
+        let server = accept_saying(listening, b"now");
+        send_all(server, b"answer");
+        let answered = Instant::now();
+        join_thread(thread);
+        let waited = answered.elapsed();
+        expect_alive(client, server);
+        waited
+    });
+}
+
+fn deferred_silent_reader_beside_a_writer(family: Family) {
+    beside_a_writer(family, |client| expect_bytes(client, b"answer"));
+    // With a time-out.
+    beside_a_writer(family, |client| {
+        sys::set_option(client, libc::SOL_SOCKET, libc::SO_RCVTIMEO, [9_i64, 0]).unwrap();
+        expect_bytes(client, b"answer");
+    });
+}
+
+fn deferred_silent_poller_beside_a_writer(family: Family) {
+    beside_a_writer(family, |client| {
+        assert_eq!(await_events(client, libc::POLLIN), libc::POLLIN);
+        expect_bytes(client, b"answer");
+    });
+    beside_a_writer(family, |client| {
+        let set = sys::epoll_create().unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, sys::IN, 7).unwrap();
+        let told = sys::epoll_wait(set, 8, PATIENCE_MILLISECONDS).unwrap();
+        assert_eq!(told.len(), 1);
+        expect_bytes(client, b"answer");
+    });
+}
+
+fn deferred_silent_reader_is_shut(family: Family) {
+    for how in [libc::SHUT_RD, libc::SHUT_RDWR] {
+        let (_listening, address) = deferring(family, LONG);
+        expect_within(SOON, || {
+            let client = connect_to(address);
+            let (thread, task) = start_thread(move || sys::recv(client, &mut [0; 8], 0));
+            await_asleep(task);
+            let shut = Instant::now();
+            sys::shutdown(client, how).unwrap();
+            assert_eq!(join_thread(thread), Ok(0));
+            shut.elapsed()
+        });
+    }
 }

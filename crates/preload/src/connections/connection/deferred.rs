@@ -25,7 +25,7 @@ use super::{
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, limits, names, ports};
 use crate::ground::lock::Lock;
-use crate::ground::{clock, sys};
+use crate::ground::{cancel, clock, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{options, signal_owner};
@@ -346,6 +346,14 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
         if left == 0 {
             return Err(libc::EAGAIN);
         }
+        // Who announces the connection puts another file under its number. A poll of that number would then look at the
+        // new file, and sleep on at the old one.
+        let watched = attach::duplicate(fd).unwrap_or(fd);
+        let forget_watched = || {
+            if watched != fd {
+                attach::close_internal(watched);
+            }
+        };
         let sleep = |set: &mut [libc::pollfd], mask| {
             housekeeping::announce_due();
             if at(fd).is_some() {
@@ -354,16 +362,19 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
             set.iter_mut().for_each(|one| one.revents = libc::POLLIN);
             Ok(set.len())
         };
-        if limit < 0 {
-            signals::sleep_restarting(fd, None, sleep)?;
-        } else {
+        let slept = cancel::guarded(forget_watched, || {
+            if limit < 0 {
+                return signals::sleep_restarting(watched, None, sleep).map(drop);
+            }
             let mut set = [libc::pollfd {
-                fd,
+                fd: watched,
                 events: libc::POLLIN,
                 revents: 0,
             }];
-            sleep(&mut set, core::ptr::null())?;
-        }
+            sleep(&mut set, core::ptr::null()).map(drop)
+        });
+        forget_watched();
+        slept?;
         if at(fd).is_none() {
             return Ok(false);
         }

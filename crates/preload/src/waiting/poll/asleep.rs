@@ -6,6 +6,7 @@ use libc::{POLLIN, pollfd};
 use netchannel_abi::link::waiter as bits;
 
 use super::watches::Watch;
+use crate::descriptors::attach;
 use crate::sockets::listener::{self, sleeping, wake_ups};
 use crate::sockets::socket::Socket;
 use crate::waiting::epoll::SleepingSets;
@@ -36,9 +37,18 @@ pub(super) fn wake_descriptors(set: &[pollfd], watches: &[Watch]) -> Vec<i32> {
     list
 }
 
-pub(super) fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<SleepingSets> {
+/// What is taken back after a sleep.
+#[derive(Default)]
+pub(super) struct Asleep {
+    sets: Vec<SleepingSets>,
+    /// Duplicates of deferred connections. Who announces one puts another file under its number: the sleep would end at
+    /// neither file's news, since the kernel looks by number when it is woken.
+    pub deferred: Vec<i32>,
+}
+
+pub(super) fn arm(set: &[pollfd], watches: &[Watch]) -> Asleep {
     let (mut listeners, mut lanes) = (false, false);
-    let mut asleep = Vec::new();
+    let mut asleep = Asleep::default();
     for (entry, watch) in set.iter().zip(watches) {
         match watch {
             Watch::Lane(lane) => {
@@ -58,7 +68,8 @@ pub(super) fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<SleepingSets> {
                     listener.wake_ups.begin_sleep();
                 }
             }
-            Watch::Set(set) => asleep.push(set.announce_sleep()),
+            Watch::Set(set) => asleep.sets.push(set.announce_sleep()),
+            Watch::Deferred => asleep.deferred.extend(attach::duplicate(entry.fd)),
             Watch::Kernel => {}
         }
     }
@@ -73,7 +84,7 @@ pub(super) fn arm(set: &[pollfd], watches: &[Watch]) -> Vec<SleepingSets> {
 
 pub(super) fn disarm(
     watches: &[Watch],
-    asleep: &mut Vec<SleepingSets>,
+    asleep: &mut Asleep,
     loops: bool,
     kept: &mut Vec<Socket>,
 ) {
@@ -104,12 +115,12 @@ pub(super) fn disarm(
                     release(socket);
                 }
             }
-            Watch::Set(_) | Watch::Kernel => {}
+            Watch::Set(_) | Watch::Deferred | Watch::Kernel => {}
         }
     }
-    core::mem::take(asleep)
-        .into_iter()
-        .for_each(SleepingSets::wake);
+    let Asleep { sets, deferred } = core::mem::take(asleep);
+    sets.into_iter().for_each(SleepingSets::wake);
+    deferred.into_iter().for_each(attach::close_internal);
     if listeners {
         sleeping::end_sleep(loops);
     }

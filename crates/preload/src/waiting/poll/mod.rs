@@ -228,7 +228,7 @@ impl Call<'_> {
         self.watches.iter().any(|watch| match watch {
             Watch::Listener(socket, _) => !socket.listener().is_some_and(Listener::has_queues),
             Watch::Lane(_) | Watch::Set(_) => true,
-            Watch::Kernel => false,
+            Watch::Kernel | Watch::Deferred => false,
         })
     }
 
@@ -408,11 +408,14 @@ impl Call<'_> {
         // Listeners need more descriptors than the program named.
         let extra = wake_descriptors(set, watches);
         let mut longer = Vec::new();
-        if !extra.is_empty() {
+        if !extra.is_empty() || !asleep.deferred.is_empty() {
             longer.extend_from_slice(self.kernel);
-            longer.extend(extra.iter().map(|fd| pollfd {
-                fd: *fd,
-                events: POLLIN,
+            let news = extra.iter().map(|fd| (*fd, POLLIN));
+            // Their end, which always counts.
+            let replaced = asleep.deferred.iter().map(|fd| (*fd, 0));
+            longer.extend(news.chain(replaced).map(|(fd, events)| pollfd {
+                fd,
+                events,
                 revents: 0,
             }));
         }

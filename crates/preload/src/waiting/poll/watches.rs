@@ -13,6 +13,8 @@ use crate::waiting::epoll::{self, EpollSet};
 pub(super) enum Watch {
     /// The kernel answers.
     Kernel,
+    /// The kernel answers, until another file takes the place of the pair that a deferred connection is.
+    Deferred,
     /// A virtual socket.
     Lane(Lane),
     /// A listener: the kernel's answer, or a pending virtual connection. True where an accept takes what is found.
@@ -54,6 +56,7 @@ pub(super) fn resolve(fd: i32, accepts: bool) -> Watch {
     match socket.word.kind() {
         Kind::Virtual => Lane::of(socket, fd).map_or(Watch::Kernel, Watch::Lane),
         Kind::Listener => Watch::Listener(socket, accepts),
+        Kind::Deferred => Watch::Deferred,
         _ => Watch::Kernel,
     }
 }
@@ -69,7 +72,7 @@ fn virtual_events(lane: &Lane, wanted: i16) -> i16 {
 /// The events that the library knows by itself.
 pub(super) fn user_events(watch: &Watch, wanted: i16) -> i16 {
     let any = match watch {
-        Watch::Kernel => false,
+        Watch::Kernel | Watch::Deferred => false,
         Watch::Lane(lane) => return virtual_events(lane, wanted),
         Watch::Listener(socket, accepts) => {
             let listener = socket.listener();
