@@ -56,6 +56,19 @@ macro_rules! receiving {
     };
 }
 
+/// Flags for a call of `read`'s kind on a deferred connection: of no byte it returns at once.
+const fn waits_unless(is_empty: bool) -> c_int {
+    if is_empty { libc::MSG_DONTWAIT } else { 0 }
+}
+
+/// Whether vectors have no byte.
+unsafe fn are_empty(vectors: *const iovec, count: c_int) -> bool {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the program's list.
+    let list = unsafe { user::vectors(vectors, count) };
+    list.is_ok_and(|list| list.iter().all(|entry| entry.iov_len == 0))
+}
+
 /// Most messages that one call sends, as in the kernel.
 const MOST_MESSAGES: c_uint = 1024;
 
@@ -196,7 +209,7 @@ fn knows_no_signal() -> bool {
 
 hook! {
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
-        receiving!(fd, 0, kernel!(fd, real::read(fd, buffer, length),
+        receiving!(fd, waits_unless(length == 0), kernel!(fd, real::read(fd, buffer, length),
             |asker| datagrams::receive((fd, &asker), (buffer, length), 0, NO_PLACE)), |lane| if length == 0 {
             Ok(0)
         } else {
@@ -217,7 +230,7 @@ hook! {
         if !(0..=1024).contains(&count) {
             return real::readv(fd, vectors, count);
         }
-        receiving!(fd, 0, kernel!(fd, real::readv(fd, vectors, count),
+        receiving!(fd, waits_unless(are_empty(vectors, count)), kernel!(fd, real::readv(fd, vectors, count),
             |asker| datagrams::read_vectors((fd, &asker), vectors, count)), |lane| read_vectors(&mut lane, vectors, count, 0))
     }
 
@@ -225,7 +238,7 @@ hook! {
         fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
     ) -> ssize_t {
         match positioned(offset, count, flags) {
-            Some(as_received) => receiving!(fd, as_received, real::preadv2(fd, vectors, count, offset, flags),
+            Some(as_received) => receiving!(fd, as_received | waits_unless(are_empty(vectors, count)), real::preadv2(fd, vectors, count, offset, flags),
                 |lane| read_vectors(&mut lane, vectors, count, as_received)),
             None => real::preadv2(fd, vectors, count, offset, flags),
         }

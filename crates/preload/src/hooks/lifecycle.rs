@@ -307,8 +307,7 @@ hook! {
                 let listener = socket.listener().filter(|_| kind == Kind::Listener);
                 let former = listener.and_then(|listener| listener.before_set(&socket));
                 let result = real::setsockopt(fd, level, name, value, length);
-                let goes_on = kind == Kind::Listener || !socket.has(status::KERNEL_CONNECTED);
-                if result == 0 && goes_on {
+                if result == 0 {
                     options::note(&socket, fd, level, name, value, length);
                 }
                 if let (0, Some(listener), Some(former)) = (result, listener, former) {

@@ -2,8 +2,7 @@
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 
-use crate::connections::connection::flags;
-use crate::connections::connection::lane;
+use crate::connections::connection::{deferred, flags, lane};
 use crate::connections::splicing::{self, Source};
 use crate::connections::transfer;
 use crate::descriptors::table::{self, Kind};
@@ -79,23 +78,20 @@ hook! {
             attach::close_internal(listener);
             return sent;
         }
-        let Some(mut lane) = lane(to) else { return sendfile_to_file(to, from, offset, count) };
-        let base = if offset.is_null() {
-            // The file's own position, which the kernel would use, too.
-            libc::lseek(from, 0, libc::SEEK_CUR)
-        } else {
-            match user::read(offset) {
-                Ok(base) => base,
+        if deferred::at(to).is_some() {
+            // Only a byte announces it.
+            let has_byte = FileSource::check(to, from, offset, count)
+                .and_then(|(source, count)| source.has_byte(from, count));
+            match has_byte {
+                Ok(true) => {}
+                Ok(false) => return 0,
                 Err(error) => return real::fail(error),
             }
-        };
-        let source = match splicing::source(from, !offset.is_null(), count == 0) {
-            Ok(source) => source,
+        }
+        let Some(mut lane) = lane(to) else { return sendfile_to_file(to, from, offset, count) };
+        let (FileSource { base, source }, count) = match FileSource::check(to, from, offset, count) {
+            Ok(checked) => checked,
             Err(error) => return real::fail(error),
-        };
-        let count = match splicing::length(base, count) {
-            Some(count) if base >= 0 && !splicing::appends(to) => count,
-            _ => return real::fail(libc::EINVAL),
         };
         let mut position = base;
         let sent = send_from(&mut lane, count, 0, |buffer| {
@@ -163,6 +159,58 @@ hook! {
 
 /// `sendfile` to a file that is no virtual socket. The kernel's source may be a virtual socket where the target is a
 /// pipe.
+/// What `sendfile` sends of, and from where on.
+struct FileSource {
+    base: off_t,
+    source: Source,
+}
+
+impl FileSource {
+    /// What the arguments name, and how many bytes at most.
+    ///
+    /// # Errors
+    /// As `sendfile`.
+    ///
+    /// # Safety
+    /// The arguments are the program's.
+    unsafe fn check(
+        to: c_int,
+        from: c_int,
+        offset: *const off_t,
+        count: size_t,
+    ) -> Result<(Self, usize), c_int> {
+        // SAFETY: the program's pointer; a seek by zero changes nothing.
+        let base = unsafe {
+            if offset.is_null() {
+                // The file's own position, which the kernel would use, too.
+                libc::lseek(from, 0, libc::SEEK_CUR)
+            } else {
+                user::read(offset)?
+            }
+        };
+        let source = splicing::source(from, !offset.is_null(), count == 0)?;
+        match splicing::length(base, count) {
+            Some(count) if base >= 0 && !splicing::appends(to) => {
+                Ok((Self { base, source }, count))
+            }
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// Whether there is a byte to send.
+    ///
+    /// # Errors
+    /// As `pread`.
+    fn has_byte(&self, from: c_int, count: usize) -> Result<bool, c_int> {
+        let mut byte = [0u8];
+        // SAFETY: a local.
+        match unsafe { real::pread(from, byte.as_mut_ptr().cast(), count.min(1), self.base) } {
+            got @ 0.. => Ok(got > 0),
+            _ => Err(real::errno()),
+        }
+    }
+}
+
 unsafe fn sendfile_to_file(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     let is_pipe = || sys::fcntl(to, libc::F_GETPIPE_SZ, 0).is_ok();
     // SAFETY: the program's arguments.

@@ -22,6 +22,7 @@ cases! {
         corner_12_former_peer_is_reset_all_the_same,
         corner_12_former_owner_is_kept,
         corner_12_former_address_goes_with_a_bind_that_fails,
+        corner_12_former_socket_listens_with_a_timeout,
     ];
 }
 
@@ -240,4 +241,18 @@ fn corner_12_former_address_goes_with_a_bind_that_fails(family: Family) {
     let after = sys::getsockname(client).unwrap();
     assert_eq!(after.port(), before.port());
     assert!(after.ip().is_unspecified(), "{after}");
+}
+
+/// Options that are set after a connect that failed are the listener's, too.
+fn corner_12_former_socket_listens_with_a_timeout(family: Family) {
+    let listening = tcp(family);
+    let refused = sys::connect(listening, unused_address(family));
+    assert_eq!(refused, Err(Errno(libc::ECONNREFUSED)));
+    let short = [0_i64, 20_000];
+    sys::set_option(listening, libc::SOL_SOCKET, libc::SO_RCVTIMEO, short).unwrap();
+    sys::listen(listening, 1).unwrap();
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EAGAIN)));
+    let address = family.loopback(sys::getsockname(listening).unwrap().port());
+    let client = connect_to(address);
+    expect_alive(client, sys::accept(listening).unwrap());
 }

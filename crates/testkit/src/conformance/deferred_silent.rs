@@ -1,5 +1,6 @@
 //! `TCP_DEFER_ACCEPT`: calls by which a client says nothing, and which announce it to nobody.
 
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::*;
@@ -12,6 +13,7 @@ use crate::deferred::{LONG, accept_saying, deferring, expect_none, nonblocking_d
 cases! {
     families: [
         deferred_silent_questions,
+        deferred_silent_files,
         deferred_silent_faults,
         deferred_silent_reader_beside_a_writer,
         deferred_silent_poller_beside_a_writer,
@@ -42,6 +44,26 @@ fn deferred_silent_questions(family: Family) {
         assert_eq!(sys::listen(client, 1), Err(Errno(libc::EINVAL)));
         assert_eq!(sys::shutdown(client, 77), Err(Errno(libc::EINVAL)));
         assert_eq!(sys::send(client, b"", 0), Ok(0));
+        assert_eq!(sys::read(client, &mut []), Ok(0));
+        assert_eq!(sys::readv(client, &mut [&mut [], &mut []]), Ok(0));
+    });
+}
+
+fn deferred_silent_files(family: Family) {
+    let [reader, _writer] = sys::pipe(libc::O_CLOEXEC).unwrap();
+    let empty = std::fs::File::open("/dev/null").unwrap();
+    expect_silent(family, |client| {
+        let refused = sys::sendfile(client, reader, Some(&mut 1), 100);
+        assert_eq!(refused, Err(Errno(libc::ESPIPE)));
+        let refused = sys::sendfile(client, -1, None, 100);
+        assert_eq!(refused, Err(Errno(libc::EBADF)));
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert_eq!(sys::sendfile(client, file.as_raw_fd(), None, 0), Ok(0));
+        let refused = sys::sendfile(client, empty.as_raw_fd(), None, 10);
+        assert_eq!(refused, Err(Errno(libc::EINVAL)));
+        let end = i64::try_from(file.metadata().unwrap().len()).unwrap();
+        let sent = sys::sendfile(client, file.as_raw_fd(), Some(&mut end.clone()), 10);
+        assert_eq!(sent, Ok(0));
     });
 }
 

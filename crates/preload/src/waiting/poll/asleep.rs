@@ -82,12 +82,7 @@ pub(super) fn arm(set: &[pollfd], watches: &[Watch]) -> Asleep {
     asleep
 }
 
-pub(super) fn disarm(
-    watches: &[Watch],
-    asleep: &mut Asleep,
-    loops: bool,
-    kept: &mut Vec<Socket>,
-) {
+pub(super) fn disarm(watches: &[Watch], asleep: &mut Asleep, loops: bool, kept: &mut Vec<Socket>) {
     let mut listeners = false;
     let replaced = replacement::is_under_way();
     for watch in watches {
