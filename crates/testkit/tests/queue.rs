@@ -196,7 +196,8 @@ fn subject() {
     ask(address, 0);
     // Its sender may still be about to say something, and closes.
     drop(enter(&name));
-    enter(&name).write_all(&[1; 10]).unwrap();
+    // Closed before, perhaps.
+    let _ = enter(&name).write_all(&[1; 10]);
     for (byte, character) in (1..).zip(*b"0Ao") {
         let own = description(&[character; 75]);
         assert!(is_let_go(enter_as(&name, &own), &[byte; 56]));

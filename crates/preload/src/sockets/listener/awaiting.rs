@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{Listener, daemon_renewal, renewal};
 use crate::descriptors::attach::{self, daemon_is_gone};
+use crate::descriptors::channel::Channel;
 use crate::descriptors::{confinement, gateway, limits};
 use crate::ground::sys;
 
@@ -12,11 +13,17 @@ const FIRST_PAUSE: libc::time_t = 1;
 const LAST_PAUSE: libc::time_t = 30;
 
 impl Listener {
-    /// The other end of the accept channel is closed: the channel must be closed, as it stays readable forever.
-    pub(super) fn lose_channel(&self) {
-        self.end_channel();
+    /// The other end of the accept channel is closed: the channel must be closed, as it stays readable forever. Another
+    /// thread may have found that before, and the listener have the next daemon's channel.
+    pub(super) fn lose_channel(&self, lost: &'static Channel) {
+        let is_present = self.offers().is_some_and(|now| core::ptr::eq(now, lost));
+        self.unwatch_channel(lost.number());
+        lost.end();
         // The daemon itself closes that of a listener that is being closed, or retires.
-        if self.open.load(Ordering::Acquire) && !self.is_retiring.load(Ordering::Relaxed) {
+        if is_present
+            && self.open.load(Ordering::Acquire)
+            && !self.is_retiring.load(Ordering::Relaxed)
+        {
             daemon_is_gone();
             if gateway::is_used() {
                 self.look_for_daemon();

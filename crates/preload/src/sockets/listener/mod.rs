@@ -198,6 +198,17 @@ impl Socket {
     }
 }
 
+/// What the daemon's channel had.
+enum Received {
+    /// An offer: whether it was a connection.
+    Offer(bool),
+    Nothing,
+    /// The daemon has ended, whose channel this was.
+    End(&'static Channel),
+    /// It had ended before, and another one may have come.
+    NoDaemon,
+}
+
 impl Listener {
     /// Announces the listener `fd` to the daemon; it was made by this image, or `inherited`. `None` where there is no
     /// daemon or it refuses.
@@ -428,43 +439,51 @@ impl Listener {
     }
 
     fn take_next_offer(&self) -> bool {
+        match self.receive_offer() {
+            Received::Offer(is_good) => return is_good,
+            Received::Nothing => {}
+            // Not while offers are taken: who renews the listeners takes offers, too.
+            Received::End(lost) => self.lose_channel(lost),
+            Received::NoDaemon => self.look_for_daemon(),
+        }
+        false
+    }
+
+    /// One at a time: other holders of the listener shall get their share.
+    fn receive_offer(&self) -> Received {
         // `None` in a signal handler that interrupted the taking.
         let Some(_taking) = self.taking.lock() else {
-            return false;
+            return Received::Nothing;
         };
         // Acquire: pairs with the release in `leave`, whose thread leaves all links that it sees.
         if self.is_leaving.load(Ordering::Acquire) {
-            return false;
+            return Received::Nothing;
         }
         if self.awaits_daemon.load(Ordering::Relaxed) {
-            self.look_for_daemon();
-            return false;
+            return Received::NoDaemon;
         }
-        let mut any = false;
+        let Some(channel) = self.offers() else {
+            return Received::Nothing;
+        };
         loop {
             let mut bytes = [0; MESSAGE_BYTES];
             let mut fds = [-1; sys::MOST];
-            let got = self.offers().and_then(|channel| {
-                channel.with(|fd| {
-                    sys::with_file_lock(fd, || limits::receive_message(fd, &mut bytes, &mut fds))
-                })
+            let got = channel.with(|fd| {
+                sys::with_file_lock(fd, || limits::receive_message(fd, &mut bytes, &mut fds))
             });
             let starved = got == Some(Err(libc::EMFILE));
             self.starved.store(starved, Ordering::Relaxed);
             let (length, count) = match got {
-                None | Some(Err(libc::EAGAIN | libc::EINTR | libc::EMFILE)) => return any,
-                Some(Err(_) | Ok((0, _))) => {
-                    self.lose_channel();
-                    return any;
+                None | Some(Err(libc::EAGAIN | libc::EINTR | libc::EMFILE)) => {
+                    return Received::Nothing;
                 }
+                Some(Err(_) | Ok((0, _))) => return Received::End(channel),
                 Some(Ok(got)) => got,
             };
             let fds = fds.get(..count).unwrap_or(&[]);
             match bytes.get(..length).and_then(Message::from_bytes) {
                 Some(message) if message.operation == Operation::Offer as u32 => {
-                    any |= self.take_offer(&message, fds);
-                    // One at a time: other holders of the listener shall get their share.
-                    return any;
+                    return Received::Offer(self.take_offer(&message, fds));
                 }
                 _ => fds.iter().for_each(|fd| sys::close(*fd)),
             }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::message::queue_flags;
 
-use super::{Listener, leaked};
+use super::{Listener, Received, leaked};
 use crate::descriptors::limits;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::sys;
@@ -66,7 +66,7 @@ impl Listener {
             numbers.push(former);
         }
         // What the former daemon has offered is in the channel still.
-        while self.take_next_offer() {}
+        while !awaited && matches!(self.receive_offer(), Received::Offer(_)) {}
         self.number.store(number, Ordering::Relaxed);
         self.end_channel();
         self.set_channel(offers);

@@ -208,7 +208,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(|SIGPIPE, default", "0|-1 ECONNRESET", "-1 EAGAIN"]),
-    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(|SIGPIPE, default", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
     rule("8.18", Rest, &["shutdown"], ["", "exec|exit|end(|SIGPIPE, default", "-1 ENOTCONN", "0"]),
     rule("8.18", Rest, &["connect"], ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // A broken pipe with its signal.
@@ -221,6 +221,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
     rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE", "-1 EAGAIN|n"]),
     rule("8.18", Rest, RECEIVING, ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
+    // Who sleeps for no byte is told of a reset by the next call.
+    rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
     // No message is looked for.
     rule("8.18", Once, &["recvmmsg"], ["{0,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
     // What was held back before the end is noticed meets it.
