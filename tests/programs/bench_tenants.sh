@@ -11,7 +11,7 @@ need ip unshare "$PYTHON"
 bench() {
     local name=$1
     shift
-    limited 30 "$NETCHANNEL_PROGRAM" bench "$@" --quiet --json >"$TMP/$name.json" 2>"$TMP/$name.log" || fail "bench $*"
+    limited 30 "$NETCHANNEL_PROGRAM" bench "$@" --quiet --json >"$TMP/$name.json" 2>"$TMP/$name.log" || fail "bench $*: $(tail -c 500 "$TMP/$name.json")"
 }
 
 # read_report NAME PYTHON: what is printed of `report`.
