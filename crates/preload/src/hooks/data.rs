@@ -61,12 +61,16 @@ const fn waits_unless(is_empty: bool) -> c_int {
     if is_empty { libc::MSG_DONTWAIT } else { 0 }
 }
 
-/// Whether vectors have no byte.
+fn has_no_byte(list: &[iovec]) -> bool {
+    list.iter().all(|entry| entry.iov_len == 0)
+}
+
+/// Whether vectors of the program have no byte.
 unsafe fn are_empty(vectors: *const iovec, count: c_int) -> bool {
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: the program's list.
     let list = unsafe { user::vectors(vectors, count) };
-    list.is_ok_and(|list| list.iter().all(|entry| entry.iov_len == 0))
+    list.is_ok_and(|list| has_no_byte(&list))
 }
 
 /// Most messages that one call sends, as in the kernel.
@@ -81,7 +85,7 @@ unsafe fn read_vectors(
     // SAFETY: the program's list.
     unsafe {
         let list = user::vectors(vectors, usize::try_from(count).map_err(|_| libc::EINVAL)?)?;
-        if list.iter().all(|entry| entry.iov_len == 0) {
+        if has_no_byte(&list) {
             return Ok(0);
         }
         transfer::receive(lane, &list, flags)
@@ -97,7 +101,7 @@ unsafe fn write_vectors(
     // SAFETY: the program's list.
     unsafe {
         let list = user::vectors(vectors, usize::try_from(count).map_err(|_| libc::EINVAL)?)?;
-        if list.iter().all(|entry| entry.iov_len == 0) {
+        if has_no_byte(&list) {
             return Ok(0);
         }
         transfer::send(lane, &list, flags)

@@ -81,7 +81,7 @@ hook! {
         if deferred::at(to).is_some() {
             // Only a byte announces it.
             let has_byte = FileSource::check(to, from, offset, count)
-                .and_then(|(source, count)| source.has_byte(from, count));
+                .and_then(|checked| checked.has_byte(from));
             match has_byte {
                 Ok(true) => {}
                 Ok(false) => return 0,
@@ -89,7 +89,7 @@ hook! {
             }
         }
         let Some(mut lane) = lane(to) else { return sendfile_to_file(to, from, offset, count) };
-        let (FileSource { base, source }, count) = match FileSource::check(to, from, offset, count) {
+        let FileSource { base, source, count } = match FileSource::check(to, from, offset, count) {
             Ok(checked) => checked,
             Err(error) => return real::fail(error),
         };
@@ -157,16 +157,16 @@ hook! {
     }
 }
 
-/// `sendfile` to a file that is no virtual socket. The kernel's source may be a virtual socket where the target is a
-/// pipe.
 /// What `sendfile` sends of, and from where on.
 struct FileSource {
     base: off_t,
     source: Source,
+    /// Bytes at most.
+    count: usize,
 }
 
 impl FileSource {
-    /// What the arguments name, and how many bytes at most.
+    /// What the arguments name.
     ///
     /// # Errors
     /// As `sendfile`.
@@ -178,7 +178,7 @@ impl FileSource {
         from: c_int,
         offset: *const off_t,
         count: size_t,
-    ) -> Result<(Self, usize), c_int> {
+    ) -> Result<Self, c_int> {
         // SAFETY: the program's pointer; a seek by zero changes nothing.
         let base = unsafe {
             if offset.is_null() {
@@ -190,9 +190,11 @@ impl FileSource {
         };
         let source = splicing::source(from, !offset.is_null(), count == 0)?;
         match splicing::length(base, count) {
-            Some(count) if base >= 0 && !splicing::appends(to) => {
-                Ok((Self { base, source }, count))
-            }
+            Some(count) if base >= 0 && !splicing::appends(to) => Ok(Self {
+                base,
+                source,
+                count,
+            }),
             _ => Err(libc::EINVAL),
         }
     }
@@ -201,16 +203,18 @@ impl FileSource {
     ///
     /// # Errors
     /// As `pread`.
-    fn has_byte(&self, from: c_int, count: usize) -> Result<bool, c_int> {
+    fn has_byte(&self, from: c_int) -> Result<bool, c_int> {
         let mut byte = [0u8];
         // SAFETY: a local.
-        match unsafe { real::pread(from, byte.as_mut_ptr().cast(), count.min(1), self.base) } {
+        match unsafe { real::pread(from, byte.as_mut_ptr().cast(), self.count.min(1), self.base) } {
             got @ 0.. => Ok(got > 0),
             _ => Err(real::errno()),
         }
     }
 }
 
+/// `sendfile` to a file that is no virtual socket. The kernel's source may be a virtual socket where the target is a
+/// pipe.
 unsafe fn sendfile_to_file(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     let is_pipe = || sys::fcntl(to, libc::F_GETPIPE_SZ, 0).is_ok();
     // SAFETY: the program's arguments.

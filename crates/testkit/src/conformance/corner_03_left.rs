@@ -24,6 +24,7 @@ const ENOUGH: usize = 3;
 const PROMPT: libc::c_int = 30;
 
 /// What the processes tell each other.
+#[derive(Default)]
 struct Batons {
     child: Baton,
     leave: Baton,
@@ -33,38 +34,6 @@ struct Batons {
     again: Baton,
     go: Baton,
     waiting: Baton,
-}
-
-impl Batons {
-    fn new() -> Self {
-        let [child, leave, left, end, ended, again, go, waiting] = [(); 8].map(|()| Baton::new());
-        Self {
-            child,
-            leave,
-            left,
-            end,
-            ended,
-            again,
-            go,
-            waiting,
-        }
-    }
-
-    fn close(self) {
-        let Self {
-            child,
-            leave,
-            left,
-            end,
-            ended,
-            again,
-            go,
-            waiting,
-        } = self;
-        for baton in [child, leave, left, end, ended, again, go, waiting] {
-            baton.close();
-        }
-    }
 }
 
 /// A client that connects, hands the connection to a child, and closes its own number when it is told.
@@ -78,6 +47,7 @@ fn leave_to_child(address: SocketAddr, batons: &Batons) {
             let seen = seen.expect("recv");
             assert_eq!(pattern_mismatch(0, &bytes[..seen]), None);
         }
+        batons.end.take();
         expect_pattern(client, 0, UNREAD);
         sys::close(client).unwrap();
         batons.ended.pass();
@@ -114,8 +84,8 @@ fn resume(process: libc::pid_t) {
 fn corner_03_left_to_a_child_that_ends_it_meanwhile(family: Family) {
     let (listening, address) = listener(family);
     let mut waited = 0;
+    let batons = Batons::default();
     for _ in 0..ATTEMPTS {
-        let batons = Batons::new();
         let other = fork_child(|| {
             batons.go.take();
             let client = connect_to(address);
@@ -157,7 +127,6 @@ fn corner_03_left_to_a_child_that_ends_it_meanwhile(family: Family) {
         sys::close(third).unwrap();
         other.join();
         parent.join();
-        batons.close();
         waited += usize::from(waits);
         if waited == ENOUGH {
             return;

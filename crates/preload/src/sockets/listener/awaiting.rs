@@ -17,8 +17,7 @@ impl Listener {
     /// thread may have found that before, and the listener have the next daemon's channel.
     pub(super) fn lose_channel(&self, lost: &'static Channel) {
         let is_present = self.offers().is_some_and(|now| core::ptr::eq(now, lost));
-        self.unwatch_channel(lost.number());
-        lost.end();
+        self.end_one(lost);
         // The daemon itself closes that of a listener that is being closed, or retires.
         if is_present
             && self.open.load(Ordering::Acquire)

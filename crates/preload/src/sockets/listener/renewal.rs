@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::message::queue_flags;
 
 use super::{Listener, Received, leaked};
+use crate::descriptors::channel::Channel;
 use crate::descriptors::limits;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::sys;
@@ -25,7 +26,11 @@ impl Listener {
     }
 
     pub(super) fn end_channel(&self) {
-        let Some(channel) = self.offers() else { return };
+        self.offers().inspect(|channel| self.end_one(channel));
+    }
+
+    /// Ends the present channel, or a former one.
+    pub(super) fn end_one(&self, channel: &Channel) {
         self.unwatch_channel(channel.number());
         channel.end();
     }
