@@ -88,6 +88,9 @@ fn processor_time() -> Duration {
 #[test]
 #[ignore = "measured by another test"]
 fn copier() {
+    /// More than a receive buffer has, in bytes.
+    const PART: usize = 16 << 20;
+    const PARTS: usize = 32;
     // What was received and is only looked at is copied each time, and nothing else is done with it.
     // So much that calls are few.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -107,13 +110,18 @@ fn copier() {
     let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (receiver, _) = listener.accept().unwrap();
     sender.set_nonblocking(true).unwrap();
-    let mut buffer = vec![1_u8; 16 << 20];
+    let mut buffer = vec![1_u8; PART * PARTS];
     // The window opens as what was sent arrives.
     for _ in 0..30 {
-        let _ = sender.write(&buffer);
+        let _ = sender.write(&buffer[..PART]);
         std::thread::sleep(Duration::from_millis(10));
     }
-    for_a_while(|| assert!(receiver.peek(&mut buffer).unwrap() > 0));
+    // Each part has left the caches when it is written again: where copies are fast, what is done for each segment weighs.
+    let mut parts = (0..PARTS).cycle();
+    for_a_while(|| {
+        let begin = parts.next().unwrap() * PART;
+        assert!(receiver.peek(&mut buffer[begin..begin + PART]).unwrap() > 0);
+    });
 }
 
 #[test]
@@ -192,7 +200,8 @@ fn a_program_that_only_copies_is_copy() {
         // Other programs take the processor, and the buffer is given memory once: that is the machine's doing.
         let others = share(&report, &[Category::Memory, Category::Scheduling]);
         let copy = 100.0 * report.categories.share(Category::Copy) / (100.0 - others);
-        if copy >= 95.0 {
+        // The walk over segments is no copy: up to 6 of 100 where 40 GB are copied in a second.
+        if copy >= 90.0 {
             return;
         }
         seen.push(copy);
