@@ -7,6 +7,14 @@ const MOST_BUDGET: u64 = 50;
 const LEAST_BUDGET: u64 = 1;
 /// The budget of a new thread.
 const FIRST_BUDGET: u64 = 20;
+/// Beside a peer of the same host a thread yields after this time.
+const YIELD_AFTER: u64 = 1;
+/// Looks between two yields, beside such a peer.
+const LOOKS: u32 = 8;
+/// A yield that takes this long gave the processor to another thread.
+const PREEMPTED: u64 = 8;
+/// Longest time in which other threads are let run between looks, beside such a peer.
+const MOST_AWAY: u64 = 100;
 /// Longest time in which other threads are let run between looks.
 const LONGEST_YIELDING: u64 = 300;
 /// A shorter yield met no other thread that wanted the processor.
@@ -27,8 +35,6 @@ pub struct Patience<const MICROSECOND: u64> {
     yield_again_at: u64,
     /// The length of the last pause.
     pause: u64,
-    /// Sleeps before the next spin.
-    restraint: u32,
 }
 
 impl<const MICROSECOND: u64> Patience<MICROSECOND> {
@@ -39,7 +45,6 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
             budget: FIRST_BUDGET * MICROSECOND,
             yield_again_at: now,
             pause: 0,
-            restraint: 0,
         }
     }
 
@@ -49,31 +54,50 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
         self.budget
     }
 
-    /// Notes a yield that gave the processor to another thread. If that thread `brought` what is waited for, the yield
-    /// was better than a sleep. Otherwise it needs the processor: no budget for so many sleeps as the `restraint` says,
-    /// and the smallest one after them.
-    pub const fn note_preemption(&mut self, brought: bool, restraint: u32) {
-        if !brought {
-            self.budget = 0;
-            self.restraint = restraint;
-        }
-    }
-
     /// Learns from a sleep of `slept` ticks: spinning would have been better than a short sleep.
     pub fn learn(&mut self, slept: u64) {
-        if self.restraint > 0 {
-            self.restraint -= 1;
-            if self.restraint == 0 {
-                self.budget = LEAST_BUDGET * MICROSECOND;
-            }
-            return;
-        }
         let next = if slept < 2 * MOST_BUDGET * MICROSECOND {
             self.budget * 2
         } else {
             self.budget / 2
         };
         self.budget = next.clamp(LEAST_BUDGET * MICROSECOND, MOST_BUDGET * MICROSECOND);
+    }
+
+    /// Spins beside a peer that may have a processor of its own: looks without a pause for a moment, and then yields with
+    /// `yield_now` after every few looks. The time in which others have the processor does not count against the budget,
+    /// up to a limit. True when ready.
+    pub fn spin_beside(
+        self,
+        mut clock: impl FnMut() -> u64,
+        mut yield_now: impl FnMut(),
+        mut ready: impl FnMut() -> bool,
+    ) -> bool {
+        let (start, mut away) = (clock(), 0);
+        loop {
+            for _ in 0..LOOKS {
+                core::hint::spin_loop();
+                if ready() {
+                    return true;
+                }
+            }
+            let now = clock();
+            let own = now.wrapping_sub(start).wrapping_sub(away);
+            if own > self.budget {
+                return false;
+            }
+            if own > YIELD_AFTER * MICROSECOND {
+                yield_now();
+                let lost = clock().wrapping_sub(now);
+                if lost > PREEMPTED * MICROSECOND {
+                    away += lost;
+                    let found = ready();
+                    if found || away > MOST_AWAY * MICROSECOND {
+                        return found;
+                    }
+                }
+            }
+        }
     }
 
     /// Spins until `ready`, or until the budget is used up, and yields with `yield_now` between looks. True when ready.
@@ -182,19 +206,34 @@ mod tests {
         assert_eq!(waiter.budget(), MICROSECOND);
     }
 
+    /// As [`wait`], beside a peer of the same host. Each look takes a hundredth.
+    fn wait_beside(away: u64, ready_after: u32) -> (bool, u32) {
+        let (clock, yields) = (Cell::new(0), Cell::new(0));
+        let tick = |ticks| clock.set(clock.get() + ticks);
+        let yield_now = || {
+            yields.set(yields.get() + 1);
+            tick(away * MICROSECOND);
+        };
+        let ready = || {
+            tick(MICROSECOND / 100);
+            yields.get() >= ready_after
+        };
+        let found = Waiter::new(0).spin_beside(|| clock.get(), yield_now, ready);
+        (found, yields.get())
+    }
+
     #[test]
-    fn who_met_another_thread_in_vain_spins_no_more_for_a_while() {
-        let mut waiter = Waiter::new(0);
-        waiter.note_preemption(true, 4);
-        assert_eq!(waiter.budget(), FIRST_BUDGET * MICROSECOND);
-        waiter.note_preemption(false, 4);
-        for _ in 0..4 {
-            assert_eq!(waiter.budget(), 0);
-            waiter.learn(0);
-        }
-        assert_eq!(waiter.budget(), MICROSECOND);
-        waiter.learn(0);
-        assert_eq!(waiter.budget(), 2 * MICROSECOND);
+    fn beside_a_peer_the_processor_is_left_to_others_for_a_while_only() {
+        // What is ready at once needs no yield.
+        assert_eq!(wait_beside(0, 0), (true, 0));
+        // Others that work for 10 microseconds each bring what is waited for.
+        assert_eq!(wait_beside(10, 5), (true, 5));
+        assert_eq!(wait_beside(10, 1000), (false, 11));
+        assert_eq!(wait_beside(1000, 1000), (false, 1));
+        // Where no other thread wants the processor, the time is its own.
+        let (found, yields) = wait_beside(0, 10_000);
+        assert!(!found);
+        assert!((200..=300).contains(&yields), "{yields}");
     }
 
     #[test]

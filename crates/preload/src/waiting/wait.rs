@@ -2,7 +2,6 @@
 //! anchor, so that signals, timeouts and cancellation keep the kernel's semantics.
 
 use core::cell::Cell;
-use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use netchannel_abi::link::waiter as bits;
@@ -16,41 +15,8 @@ use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::status;
 use crate::waiting::{holds, housekeeping, replacement, signals};
 
-/// After this time the spinning thread yields between its looks.
-const YIELD_AFTER: u64 = 3 * MICROSECOND;
-
 /// Tokens that are taken at once.
 const TOKENS: usize = 64;
-
-/// A yield that takes this long gave the processor to another thread.
-const PREEMPTED: u64 = 8 * MICROSECOND;
-
-/// What a thread learns from a yield that gave the processor to another thread.
-#[derive(Clone, Copy)]
-struct Restraint {
-    /// How often it sleeps without a spin.
-    sleeps: u32,
-    /// Also where the yield brought what is waited for.
-    always: bool,
-}
-
-const RESTRAINT: Restraint = Restraint {
-    sleeps: 4,
-    always: false,
-};
-/// Where connections go through the queue of a listener: its acceptors sleep in the kernel, and each that is woken needs
-/// a processor.
-const RESTRAINT_BY_QUEUE: Restraint = Restraint {
-    sleeps: 32,
-    always: true,
-};
-
-/// In an event loop. While it looks, its processor seems busy, and the kernel puts its peers beside each other on another
-/// one; but each of its many peers would have to wake it, so that a yield to one of them is welcome.
-const RESTRAINT_OF_LOOP: Restraint = Restraint {
-    sleeps: 64,
-    always: false,
-};
 
 type Patience = netchannel_ring::patience::Patience<MICROSECOND>;
 
@@ -82,8 +48,6 @@ pub fn initialise() {
 pub enum Peers {
     /// With programs of this host.
     Near,
-    /// The same, and connections go through the queue of a listener.
-    Queued,
     /// With programs of other hosts, for which another way of spinning is better.
     Far,
 }
@@ -93,8 +57,6 @@ impl Peers {
     pub fn of(link: &LinkEnd) -> Self {
         if link.listener == RELAY {
             Self::Far
-        } else if link.is_queued() {
-            Self::Queued
         } else {
             Self::Near
         }
@@ -104,62 +66,22 @@ impl Peers {
 /// Spins until `ready` or until the thread's budget is used up. True when ready.
 #[inline]
 pub fn spin_beside(peers: Peers, ready: impl FnMut() -> bool) -> bool {
-    spin_for(peers, RESTRAINT, ready)
-}
-
-/// As [`spin_beside`], in an event loop. The loop counts itself how often it spins in vain.
-#[inline]
-pub fn spin_in_loop(peers: Peers, ready: impl FnMut() -> bool) -> bool {
-    spin_for(peers, RESTRAINT_OF_LOOP, ready)
-}
-
-/// Spins as is best for these peers; `near` is the restraint beside those of this host.
-#[inline]
-fn spin_for(peers: Peers, near: Restraint, ready: impl FnMut() -> bool) -> bool {
     match peers {
-        Peers::Near => spin_until(ready, near),
-        Peers::Queued => spin_until(ready, RESTRAINT_BY_QUEUE),
+        Peers::Near => spin_near(ready),
         Peers::Far => spin_yielding(ready),
     }
 }
 
-/// Spins, and learns from yields.
+/// Spins, and yields once that has not helped at once.
 #[inline]
-fn spin_until(mut ready: impl FnMut() -> bool, restraint: Restraint) -> bool {
+fn spin_near(mut ready: impl FnMut() -> bool) -> bool {
     if ready() {
         return true;
     }
     if SINGLE_PROCESSOR.load(Ordering::Relaxed) {
         return false;
     }
-    let budget = patience().budget();
-    if budget == 0 {
-        return false;
-    }
-    let start = clock::now();
-    loop {
-        for _ in 0..8 {
-            spin_loop();
-            if ready() {
-                return true;
-            }
-        }
-        let spent = clock::now().wrapping_sub(start);
-        if spent > budget {
-            return false;
-        }
-        if spent > YIELD_AFTER {
-            let before = clock::now();
-            sys::yield_now();
-            if clock::now().wrapping_sub(before) > PREEMPTED {
-                let found = ready();
-                let mut patience = patience();
-                patience.note_preemption(found && !restraint.always, restraint.sleeps);
-                store_patience(patience);
-                return found;
-            }
-        }
-    }
+    patience().spin_beside(clock::now, sys::yield_now, ready)
 }
 
 /// Yields between looks, until the thread has spent its budget itself. Bytes from another host come through two
@@ -205,7 +127,7 @@ fn sleep(
     ready: impl Fn(&Lane) -> bool,
     restarts: bool,
 ) -> Result<(), i32> {
-    if spin_for(Peers::of(lane.link), RESTRAINT, || ready(lane)) {
+    if spin_beside(Peers::of(lane.link), || ready(lane)) {
         return Ok(());
     }
     let entry = lane.socket.entry;

@@ -113,7 +113,7 @@ impl EpollSet {
                         continue;
                     }
                 }
-                if wait::spin_in_loop(self.peers(), || self.has_news()) {
+                if wait::spin_beside(self.peers(), || self.has_news()) {
                     self.turns.tries.store(SPIN_TRIES, Ordering::Relaxed);
                     continue;
                 }

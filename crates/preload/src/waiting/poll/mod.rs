@@ -190,7 +190,7 @@ impl Call<'_> {
             if start == 0 && timeout > 0 {
                 start = clock::nanoseconds();
             }
-            if self.may_spin() && wait::spin_beside(self.peers(), || self.has_events()) {
+            if self.may_spin() && wait::spin_beside(Peers::Near, || self.has_events()) {
                 continue;
             }
             let left = clock::remaining(timeout, start);
@@ -211,7 +211,7 @@ impl Call<'_> {
 
     /// Waits for an accept, which has just looked, and looks again whatever has ended the wait.
     fn wait_once(&mut self, mask: *const libc::sigset_t) -> Result<usize, i32> {
-        if !(self.may_spin() && wait::spin_beside(self.peers(), || self.has_events())) {
+        if !(self.may_spin() && wait::spin_beside(Peers::Near, || self.has_events())) {
             self.sleep(-1, mask)?;
             replacement::wait();
         }
@@ -230,15 +230,6 @@ impl Call<'_> {
             Watch::Lane(_) | Watch::Set(_) => true,
             Watch::Kernel | Watch::Deferred => false,
         })
-    }
-
-    /// With whom the sockets are connected.
-    fn peers(&self) -> Peers {
-        let is_queued = |watch: &Watch| matches!(watch, Watch::Lane(lane) if lane.link.is_queued());
-        match self.watches.iter().any(is_queued) {
-            true => Peers::Queued,
-            false => Peers::Near,
-        }
     }
 
     /// Whether memory says that a virtual descriptor is ready. The kernel tells a sleeper at once of what is in the queues
