@@ -153,7 +153,7 @@ const fn is_before(one: u64, other: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_BUDGET, Patience};
+    use super::Patience;
     use std::cell::Cell;
 
     const MICROSECOND: u64 = 1000;

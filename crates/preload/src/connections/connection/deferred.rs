@@ -14,7 +14,7 @@
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::address::{Address, INET6};
-use netchannel_abi::program::State;
+use netchannel_abi::program::{SocketEntry, State};
 use netchannel_abi::reason::Reason;
 
 use super::deferral::SECOND;
@@ -33,8 +33,10 @@ use crate::waiting::housekeeping::{self, DEFERRED, NEXT};
 use crate::waiting::signals::{self, BlockedSignals};
 use crate::waiting::{epoll, wait};
 
-/// Held by the thread that announces a deferred connection.
-static ANNOUNCING: Lock<()> = Lock::new(());
+/// Each is held by the thread that announces a deferred connection of its share.
+static ANNOUNCING: [Lock<()>; SHARES] = [const { Lock::new(()) }; SHARES];
+/// Threads that announce connections of different shares do not wait for each other.
+const SHARES: usize = 64;
 /// Longest time that the kernel takes to connect to this host, unless a backlog is full.
 const ON_THIS_HOST: i64 = 100_000_000;
 /// How often the relay's answer is looked for, every 50 microseconds.
@@ -42,7 +44,13 @@ const MOST_LOOKS: u32 = 2000;
 
 /// In a forked child, where another thread that held the lock does not exist.
 pub fn reset_in_child() {
-    ANNOUNCING.reset();
+    ANNOUNCING.iter().for_each(Lock::reset);
+}
+
+/// The lock of the socket's share.
+fn announcing(socket: &Socket) -> &'static Lock<()> {
+    let place = core::ptr::from_ref(socket.entry).addr() / size_of::<SocketEntry>();
+    &ANNOUNCING[place % SHARES]
 }
 
 /// The deferred connection under a number.
@@ -61,11 +69,11 @@ pub fn at(fd: i32) -> Option<Socket> {
 #[cold]
 #[inline(never)]
 pub fn announce(fd: i32) -> bool {
-    if at(fd).is_some() {
+    if let Some(socket) = at(fd) {
         // A signal handler that used it could not wait for the thread that it interrupts.
         let _held = BlockedSignals::all();
-        if let Some(_announcing) = ANNOUNCING.lock()
-            && let Some(socket) = at(fd)
+        if let Some(_announcing) = announcing(&socket).lock()
+            && table::get(fd) == socket.word
         {
             announce_one(fd, &socket);
         }
@@ -159,7 +167,7 @@ pub(super) fn release(socket: &Socket) {
 /// None at present.
 pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     let _held = BlockedSignals::all();
-    if let Some(_announcing) = ANNOUNCING.lock()
+    if let Some(_announcing) = announcing(socket).lock()
         && table::get(fd) == socket.word
     {
         to_kernel(fd, socket, None);
