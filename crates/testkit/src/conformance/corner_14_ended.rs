@@ -18,6 +18,8 @@ cases! {
         corner_14_ended_bind_before_the_end,
         corner_14_ended_bind_to_the_port_of_another_connection,
         corner_14_ended_bind_takes_no_number,
+        corner_14_ended_bind_without_a_port,
+        corner_14_ended_bind_keeps_what_the_first_packet_said,
         corner_14_ended_connect_again,
         corner_14_ended_bind_after_a_bind_to_any_port,
         corner_14_ended_shut_before_it_was_told,
@@ -206,6 +208,30 @@ fn corner_14_ended_bind_takes_no_number(family: Family) {
         assert_eq!(sys::dup(client), Ok(free));
     })
     .join();
+}
+
+fn corner_14_ended_bind_without_a_port(family: Family) {
+    let (client, server) = over(family);
+    for socket in [client, server] {
+        set_int(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+        for _ in 0..2 {
+            assert_eq!(sys::bind(socket, family.loopback(0)), Ok(()));
+            assert_eq!(sys::getsockname(socket).unwrap().port(), 0);
+        }
+        set_int(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 0);
+        assert_eq!(sys::bind(socket, family.loopback(0)), Ok(()));
+        assert_ne!(sys::getsockname(socket).unwrap().port(), 0);
+        assert_eq!(sys::bind(socket, family.loopback(0)), Err(INVALID));
+    }
+}
+
+/// The multicast hops of an accepted socket are those of the packet that opened it.
+fn corner_14_ended_bind_keeps_what_the_first_packet_said(family: Family) {
+    let (_client, server) = over(family);
+    let hops = || sys::option_int(server, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL);
+    let before = hops();
+    assert_eq!(sys::bind(server, family.loopback(0)), Ok(()));
+    assert_eq!(hops(), before);
 }
 
 fn free_port(family: Family) -> u16 {

@@ -198,10 +198,11 @@ fn answer_virtual(socket: &Socket, fd: c_int, level: c_int, name: c_int) -> Opti
         }
         (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => window_clamp(socket),
         // An accepted socket has these from the packet that opened it.
-        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
-            if accepted && socket.entry.peer.load().unmapped().family != INET6 =>
-        {
-            Some(HOP_LIMIT)
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL) if accepted => {
+            // The peer's address goes with a bind after the end.
+            let lane = Lane::of(*socket, fd)?;
+            let client = lane.slot().meta.client.load();
+            (client.unmapped().family != INET6).then_some(HOP_LIMIT)
         }
         (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) if accepted && six => Some(HOP_LIMIT),
         (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF) if accepted && six => Some(LOOPBACK),
