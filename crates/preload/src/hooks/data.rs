@@ -437,7 +437,8 @@ hook! {
 
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
         sending!(fd, user::buffer(buffer, length)
-                .and_then(|buffer| arguments::has_byte(&buffer)),
+                .and_then(|buffer| arguments::has_byte(&buffer))
+                .and_then(|any| deferred::connect_to_send(fd, flags, any)),
             kernel!(fd, real::send(fd, buffer, length, flags),
                 |asker| datagrams::send((fd, &asker), (buffer, length), flags, NO_ADDRESS)),
             |lane| user::buffer(buffer, length)
@@ -461,7 +462,8 @@ hook! {
         let to = (address, address_length);
         let asks = |asker| datagrams::send((fd, &asker), (buffer, length), flags, to);
         sending!(fd, user::buffer(buffer, length)
-            .and_then(|buffer| arguments::has_byte_for(&buffer, address, address_length, flags)),
+            .and_then(|buffer| arguments::has_byte_for(&buffer, address, address_length, flags))
+            .and_then(|any| deferred::connect_to_send(fd, flags, any)),
         kernel!(fd, {
             let sent = real::sendto(fd, buffer, length, flags, address, address_length);
             match asking::taker(fd, to, sent) {
@@ -480,7 +482,8 @@ hook! {
     }
 
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-        sending!(fd, arguments::message_has_byte(message), kernel!(fd, {
+        sending!(fd, arguments::message_has_byte(message)
+            .and_then(|any| deferred::connect_to_send(fd, flags, any)), kernel!(fd, {
             let sent = rights::send(fd, message, flags);
             match datagrams::taker_of_message(fd, message, sent) {
                 None => sent,

@@ -15,6 +15,7 @@ cases! {
         deferred_silent_questions,
         deferred_silent_files,
         deferred_silent_faults,
+        deferred_silent_fast_opens,
         deferred_silent_reader_beside_a_writer,
         deferred_silent_poller_beside_a_writer,
         deferred_silent_reader_is_shut,
@@ -65,6 +66,31 @@ fn deferred_silent_files(family: Family) {
         let sent = sys::sendfile(client, file.as_raw_fd(), Some(&mut end.clone()), 10);
         assert_eq!(sent, Ok(0));
     });
+}
+
+/// A send that would connect, too, is refused where the program knows that it is connected.
+fn deferred_silent_fast_opens(family: Family) {
+    let connected = Err(Errno(libc::EISCONN));
+    expect_silent(family, |client| {
+        assert_eq!(sys::send(client, b"x", libc::MSG_FASTOPEN), connected);
+        assert_eq!(sys::send(client, b"", libc::MSG_FASTOPEN), connected);
+        let sent = sys::send_vector(client, &[b"x", b"y"], libc::MSG_FASTOPEN);
+        assert_eq!(sent, connected);
+    });
+    for first in [&b""[..], b"one"] {
+        let (listening, address) = nonblocking_deferring(family, LONG);
+        let client = tcp_nonblocking(family);
+        let begun = sys::connect(client, address);
+        assert_eq!(begun, Err(Errno(libc::EINPROGRESS)));
+        await_events(client, libc::POLLOUT);
+        // The first one learns that it is.
+        let sent = sys::send(client, first, libc::MSG_FASTOPEN);
+        assert_eq!(sent, Ok(first.len()));
+        assert_eq!(sys::send(client, b"two", libc::MSG_FASTOPEN), connected);
+        send_all(client, b"now");
+        let said = [first, b"now"].concat();
+        expect_alive(client, accept_saying(listening, &said));
+    }
 }
 
 fn deferred_silent_faults(family: Family) {

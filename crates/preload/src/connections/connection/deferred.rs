@@ -177,6 +177,26 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     Ok(())
 }
 
+/// What a send with these flags would connect: nothing but for `MSG_FASTOPEN`. Returns whether there is a byte to send,
+/// which the caller says.
+///
+/// # Errors
+/// `EISCONN` where the program knows that it is connected.
+pub fn connect_to_send(fd: i32, flags: i32, has_byte: bool) -> Result<bool, i32> {
+    if flags & libc::MSG_FASTOPEN != 0
+        && let Some(socket) = at(fd)
+    {
+        if !socket.has(status::CONNECTING) {
+            return Err(libc::EISCONN);
+        }
+        // A byte announces the connection first.
+        if !has_byte {
+            socket.unmark(status::CONNECTING);
+        }
+    }
+    Ok(has_byte)
+}
+
 /// `shutdown(SHUT_RD)`, of which the peer is not notified. False where the number is no deferred connection.
 pub fn shut_read(fd: i32) -> bool {
     let Some(socket) = at(fd) else { return false };
