@@ -41,9 +41,11 @@ fn prepare_receive(lane: &Lane) {
 }
 
 /// Whether a token came for fewer bytes than the low-water mark, for which TCP wakes no reader. Only a reader with a
-/// timeout continues with them.
+/// timeout continues with them, or with those before an urgent byte.
 fn is_woken_below_low_water(lane: &Lane) -> bool {
-    lane.waits_for_low_water() && lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
+    lane.waits_for_low_water()
+        && lane.socket.entry.receive_timeout.load(Ordering::Relaxed) == 0
+        && !lane.is_urgent()
 }
 
 #[inline(always)]

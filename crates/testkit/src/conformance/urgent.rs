@@ -29,6 +29,7 @@ cases! {
         urgent_inline_of_the_listener,
         urgent_counts_for_fionread,
         urgent_low_water,
+        urgent_wakes_a_reader_below_low_water,
         urgent_message_flags,
         urgent_messages,
         urgent_nothing_is_not_urgent,
@@ -427,6 +428,25 @@ fn urgent_low_water(family: Family) {
     await_events(client, libc::POLLIN);
     expect_taken(client, b'!');
     expect_read(client, b"abc", 0);
+}
+
+/// Who waits for more bytes than there will be gets those before the urgent one.
+fn urgent_wakes_a_reader_below_low_water(family: Family) {
+    let (client, server) = pair(family);
+    set_int(client, SOCKET, libc::SO_RCVLOWAT, -1);
+    for has_some in [false, true] {
+        let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 100], 0));
+        await_asleep(task);
+        if has_some {
+            send_all(server, b"ab");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!thread.is_finished());
+        }
+        send_urgent(server, b"cd!");
+        let before = if has_some { 4 } else { 2 };
+        assert_eq!(join_thread(thread), Ok(before));
+        expect_taken(client, b'!');
+    }
 }
 
 fn urgent_message_flags(family: Family) {
