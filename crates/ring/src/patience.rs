@@ -48,12 +48,6 @@ impl<const MICROSECOND: u64> Patience<MICROSECOND> {
         }
     }
 
-    /// Ticks that may be spent on spinning now.
-    #[must_use]
-    pub const fn budget(&self) -> u64 {
-        self.budget
-    }
-
     /// Learns from a sleep of `slept` ticks: spinning would have been better than a short sleep.
     pub fn learn(&mut self, slept: u64) {
         let next = if slept < 2 * MOST_BUDGET * MICROSECOND {
@@ -200,10 +194,10 @@ mod tests {
         let mut waiter = Waiter::new(0);
         for (slept, budget) in [(50, 40), (99, 50), (10, 50), (100, 25), (5000, 12)] {
             waiter.learn(slept * MICROSECOND);
-            assert_eq!(waiter.budget() / MICROSECOND, budget, "after {slept}");
+            assert_eq!(waiter.budget / MICROSECOND, budget, "after {slept}");
         }
         (0..9).for_each(|_| waiter.learn(1_000_000));
-        assert_eq!(waiter.budget(), MICROSECOND);
+        assert_eq!(waiter.budget, MICROSECOND);
     }
 
     /// As [`wait`], beside a peer of the same host. Each look takes a hundredth.

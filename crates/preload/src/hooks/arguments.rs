@@ -6,10 +6,12 @@ use libc::{c_int, iovec, msghdr, sockaddr, socklen_t};
 use crate::descriptors::{names, user};
 use crate::processes::rights;
 
-/// As `through`, for calls that send.
+/// As `through`, for calls that send, with these flags.
 macro_rules! sending {
-    ($fd:expr, $has_byte:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
-        match deferred::at($fd).map(|_| $has_byte) {
+    ($fd:expr, $flags:expr, $has_byte:expr, $kernel:expr, |$lane:ident| $virtual:expr) => {
+        match deferred::at($fd)
+            .map(|socket| $has_byte.and_then(|any| deferred::connect_to_send(&socket, $flags, any)))
+        {
             Some(Ok(false)) => 0,
             Some(Err(error)) => real::fail(error),
             Some(Ok(true)) | None => through!($fd, $kernel, |$lane| $virtual),

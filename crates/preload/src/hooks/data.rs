@@ -255,7 +255,7 @@ hook! {
     }
 
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
-        sending!(fd, user::read_write_buffer(buffer, length)
+        sending!(fd, 0, user::read_write_buffer(buffer, length)
                 .and_then(|buffer| arguments::has_byte(&buffer)),
             kernel!(fd, real::write(fd, buffer, length),
                 |asker| datagrams::send((fd, &asker), (buffer, length), 0, NO_ADDRESS)),
@@ -271,7 +271,7 @@ hook! {
         if !(0..=1024).contains(&count) {
             return real::writev(fd, vectors, count);
         }
-        sending!(fd, arguments::vectors_have_byte(vectors, count), kernel!(fd, real::writev(fd, vectors, count),
+        sending!(fd, 0, arguments::vectors_have_byte(vectors, count), kernel!(fd, real::writev(fd, vectors, count),
                 |asker| datagrams::write_vectors((fd, &asker), vectors, count)),
             |lane| write_vectors(&mut lane, vectors, count, 0))
     }
@@ -280,7 +280,7 @@ hook! {
         fd: c_int, vectors: *const iovec, count: c_int, offset: i64, flags: c_int,
     ) -> ssize_t {
         match positioned(offset, count, flags) {
-            Some(as_sent) => sending!(fd, arguments::vectors_have_byte(vectors, count),
+            Some(as_sent) => sending!(fd, as_sent, arguments::vectors_have_byte(vectors, count),
                 real::pwritev2(fd, vectors, count, offset, flags),
                 |lane| write_vectors(&mut lane, vectors, count, as_sent)),
             None => real::pwritev2(fd, vectors, count, offset, flags),
@@ -436,9 +436,8 @@ hook! {
     }
 
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
-        sending!(fd, user::buffer(buffer, length)
-                .and_then(|buffer| arguments::has_byte(&buffer))
-                .and_then(|any| deferred::connect_to_send(fd, flags, any)),
+        sending!(fd, flags, user::buffer(buffer, length)
+                .and_then(|buffer| arguments::has_byte(&buffer)),
             kernel!(fd, real::send(fd, buffer, length, flags),
                 |asker| datagrams::send((fd, &asker), (buffer, length), flags, NO_ADDRESS)),
             |lane| user::buffer(buffer, length)
@@ -461,9 +460,8 @@ hook! {
         }
         let to = (address, address_length);
         let asks = |asker| datagrams::send((fd, &asker), (buffer, length), flags, to);
-        sending!(fd, user::buffer(buffer, length)
-            .and_then(|buffer| arguments::has_byte_for(&buffer, address, address_length, flags))
-            .and_then(|any| deferred::connect_to_send(fd, flags, any)),
+        sending!(fd, flags, user::buffer(buffer, length)
+            .and_then(|buffer| arguments::has_byte_for(&buffer, address, address_length, flags)),
         kernel!(fd, {
             let sent = real::sendto(fd, buffer, length, flags, address, address_length);
             match asking::taker(fd, to, sent) {
@@ -482,8 +480,7 @@ hook! {
     }
 
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-        sending!(fd, arguments::message_has_byte(message)
-            .and_then(|any| deferred::connect_to_send(fd, flags, any)), kernel!(fd, {
+        sending!(fd, flags, arguments::message_has_byte(message), kernel!(fd, {
             let sent = rights::send(fd, message, flags);
             match datagrams::taker_of_message(fd, message, sent) {
                 None => sent,

@@ -86,7 +86,7 @@ fn spin_near(mut ready: impl FnMut() -> bool) -> bool {
 
 /// Yields between looks, until the thread has spent its budget itself. Bytes from another host come through two
 /// daemons: where these and the peer share the program's processors, the program waits for their work, and yielding
-/// needs no wake-up. Between programs of one host, a woken thread runs first, which is faster.
+/// needs no wake-up.
 fn spin_yielding(ready: impl FnMut() -> bool) -> bool {
     let mut patience = patience();
     let found = patience.spin_yielding(clock::now, sys::yield_now, ready);

@@ -17,7 +17,7 @@ use netchannel_abi::address::{Address, INET6};
 use netchannel_abi::program::{SocketEntry, State};
 use netchannel_abi::reason::Reason;
 
-use super::deferral::SECOND;
+use super::deferral::{SECOND, connect_again};
 use super::dissolve::leave_error;
 use super::{
     REPLACING, connect, falls_back, flags, make_in_place, other_numbers, shutdown, turn_into,
@@ -177,22 +177,15 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     Ok(())
 }
 
-/// What a send with these flags would connect: nothing but for `MSG_FASTOPEN`. Returns whether there is a byte to send,
-/// which the caller says.
+/// The `connect` of a send with `MSG_FASTOPEN`. Returns whether there is a byte to send, as the caller says.
 ///
 /// # Errors
 /// `EISCONN` where the program knows that it is connected.
-pub fn connect_to_send(fd: i32, flags: i32, has_byte: bool) -> Result<bool, i32> {
-    if flags & libc::MSG_FASTOPEN != 0
-        && let Some(socket) = at(fd)
-    {
-        if !socket.has(status::CONNECTING) {
-            return Err(libc::EISCONN);
-        }
-        // A byte announces the connection first.
-        if !has_byte {
-            socket.unmark(status::CONNECTING);
-        }
+pub fn connect_to_send(socket: &Socket, flags: i32, has_byte: bool) -> Result<bool, i32> {
+    // A byte announces the connection first, and is sent with these flags then.
+    let connects_later = has_byte && socket.has(status::CONNECTING);
+    if flags & libc::MSG_FASTOPEN != 0 && !connects_later {
+        connect_again(socket)?;
     }
     Ok(has_byte)
 }
