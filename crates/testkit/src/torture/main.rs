@@ -55,7 +55,7 @@ const USAGE: &str = "usage:
   torture limits [OPTIONS] [--rounds N] [--only SERVER/CLIENT]
                      servers and clients with 64, 300, 1024 numbers for descriptors, by the soft and hard limit (300) or the soft
                      one (soft-300), or with the caller's (own). Rounds are connections of each pair (default 5000)
-  torture users [OPTIONS] [--netchannel PROGRAM] [--only PART]
+  torture users [OPTIONS] [--netchannel PROGRAM] [--only PART,...]
                      as root: three users under root's daemon, one of them hostile
 options:
   --seed N           what is drawn from (default: the time; it is printed)

@@ -311,7 +311,7 @@ impl Judge {
             let parts: Vec<&str> = hostile::PARTS
                 .iter()
                 .map(|(name, _)| *name)
-                .filter(|name| name.contains(&self.options.only))
+                .filter(|name| self.options.only.split(",").any(|one| name.contains(one)))
                 .collect();
             if parts.is_empty() {
                 return Err(format!("no part is named {}", self.options.only));

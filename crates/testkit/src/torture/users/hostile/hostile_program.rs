@@ -269,7 +269,7 @@ impl HostileProgram {
         if let Some(descriptor) = owned {
             return descriptor;
         }
-        made.extend(kinds::any(random));
+        made.extend(kinds::any(&self.board, random));
         made.last()
             .map_or_else(|| self.memory.as_raw_fd(), AsRawFd::as_raw_fd)
     }

@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use netchannel_abi::link::Layout;
 use netchannel_abi::program;
 use netchannel_testkit::support::Random;
+use netchannel_testkit::sys;
 
+use super::super::board::Board;
 use super::packet::{owned, pair};
 
 /// Sizes that the daemon knows, and others.
@@ -58,15 +60,17 @@ fn socket(family: libc::c_int, kind: libc::c_int) -> Option<OwnedFd> {
     owned(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) })
 }
 
-fn listening() -> Option<OwnedFd> {
+/// A listening socket. Whoever has it may show its port as his own.
+fn listening(board: &Board) -> Option<OwnedFd> {
     let socket = socket(libc::AF_INET, libc::SOCK_STREAM)?;
     // SAFETY: takes integers. Without a name the kernel chooses a port.
     unsafe { libc::listen(socket.as_raw_fd(), 4) };
+    board.grant(sys::getsockname(socket.as_raw_fd()).ok()?.port());
     Some(socket)
 }
 
 /// A descriptor of a random kind. `None` if the system does not have that kind.
-pub fn any(random: &mut Random) -> Option<OwnedFd> {
+pub fn any(board: &Board, random: &mut Random) -> Option<OwnedFd> {
     let sizes = sizes();
     let size = sizes[random.below(sizes.len())];
     let seals = if random.once_in(3) {
@@ -82,7 +86,7 @@ pub fn any(random: &mut Random) -> Option<OwnedFd> {
         5 => unnamed(c"/tmp", size.min(1 << 20)),
         6 => unnamed(c"/dev/shm", size.min(1 << 30)),
         7 => socket(libc::AF_INET, libc::SOCK_STREAM),
-        8 => listening(),
+        8 => listening(board),
         9 => {
             let kinds = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM];
             Some(pair(kinds[random.below(3)])?.0)
