@@ -9,35 +9,80 @@ use crate::quota::{Amounts, Kind, Quotas, Ticket};
 use netchannel_abi::message::Message;
 use netchannel_service::packet;
 use rustix::io::Errno;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The most descriptors of one answer: the memory, channel and anchors of a new link.
 const LARGEST_ANSWER: usize = 2 + FIRST_ANCHORS;
-/// Messages of a user that are examined for each new one: more than one, so that the list of read messages shrinks.
+/// Channels of a user that are examined for each new message: more than one, so that the list of read messages shrinks.
 const EXAMINED: usize = 2;
-/// Messages that are examined where the user has reached the bound.
+/// Channels that are examined where the user has reached the bound.
 const EXAMINED_AT_THE_BOUND: usize = 64;
 
-/// Messages of each user that are examined in every [`PERIOD`].
+/// Channels of each user that are examined in every [`PERIOD`].
 const EXAMINED_IN_A_PERIOD: usize = 256;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// One message. Its socket is kept open until the message was read, since a closed socket does not show that.
+/// The messages on one socket that may be unread. The socket is kept open until they were read, since a closed socket
+/// does not show that.
 #[derive(Debug)]
-struct Unread {
+struct Channel {
     socket: Rc<OwnedFd>,
-    _ticket: Ticket,
+    /// Oldest first, which is also the order in which they are read: the bytes of each in the socket, and its charge.
+    sent: VecDeque<(usize, Ticket)>,
 }
 
-/// The messages by the user of the receiver, oldest first.
+impl Channel {
+    /// Forgets the messages that were read: as many of the oldest as leave the bytes that are unread.
+    fn forget_read(&mut self) {
+        let unread = packet::unread(&self.socket);
+        let mut bytes: usize = self.sent.iter().map(|(bytes, _)| bytes).sum();
+        while let Some((of_oldest, _)) = self.sent.front() {
+            bytes -= of_oldest;
+            if bytes < unread {
+                return;
+            }
+            self.sent.pop_front();
+        }
+    }
+}
+
+/// The channels of one user.
+#[derive(Debug, Default)]
+struct Receiver {
+    channels: BTreeMap<RawFd, Channel>,
+    /// Where the next examination begins.
+    next: RawFd,
+}
+
+impl Receiver {
+    /// Forgets what was read on up to `most` channels, on each in turn.
+    fn forget_read(&mut self, most: usize) {
+        for _ in 0..most.min(self.channels.len()) {
+            let after = self.channels.range(self.next..).next();
+            let Some((&at, _)) = after.or_else(|| self.channels.iter().next()) else {
+                return;
+            };
+            self.next = at.saturating_add(1);
+            if let Entry::Occupied(mut channel) = self.channels.entry(at) {
+                channel.get_mut().forget_read();
+                if channel.get().sent.is_empty() {
+                    channel.remove();
+                }
+            }
+        }
+    }
+}
+
+/// The unread messages by the user of the receiver.
 #[derive(Debug)]
 pub struct InFlight {
     quotas: Quotas,
-    by_user: BTreeMap<u32, VecDeque<Unread>>,
-    /// When the messages of users are examined to whom no more are sent.
+    by_user: BTreeMap<u32, Receiver>,
+    /// When the channels of users are examined to whom no more is sent.
     due: Option<Instant>,
 }
 
@@ -76,11 +121,19 @@ impl InFlight {
         }
         self.forget_read(user, EXAMINED);
         let ticket = self.charge(user, descriptors.len())?;
+        let before = packet::unread(socket);
         packet::send(socket, message, descriptors)?;
-        self.by_user.entry(user).or_default().push_back(Unread {
-            socket: Rc::clone(socket),
-            _ticket: ticket,
-        });
+        // Less where the receiver reads just now. Then the message counts until all was read.
+        let bytes = packet::unread(socket).saturating_sub(before);
+        let receiver = self.by_user.entry(user).or_default();
+        let channel = receiver
+            .channels
+            .entry(socket.as_raw_fd())
+            .or_insert_with(|| Channel {
+                socket: Rc::clone(socket),
+                sent: VecDeque::new(),
+            });
+        channel.sent.push_back((bytes, ticket));
         Ok(())
     }
 
@@ -110,19 +163,13 @@ impl InFlight {
         })
     }
 
-    /// Examines the oldest messages of a user, and forgets those that were read.
+    /// Examines channels of a user, and forgets the messages that were read.
     fn forget_read(&mut self, user: u32, most: usize) {
-        let Some(sent) = self.by_user.get_mut(&user) else {
+        let Some(receiver) = self.by_user.get_mut(&user) else {
             return;
         };
-        for _ in 0..most.min(sent.len()) {
-            if let Some(oldest) = sent.pop_front()
-                && packet::is_unread(&oldest.socket)
-            {
-                sent.push_back(oldest);
-            }
-        }
-        if sent.is_empty() {
+        receiver.forget_read(most);
+        if receiver.channels.is_empty() {
             self.by_user.remove(&user);
         }
     }
@@ -196,6 +243,23 @@ mod tests {
         drop(theirs);
         sent(&mut in_flight, &other, LARGEST_ANSWER).unwrap();
         assert_eq!(in_flight.admit(USER), Ok(()), "whose end is closed");
+    }
+
+    #[test]
+    fn what_was_read_of_a_channel_that_is_never_empty_counts_no_more() {
+        let (mut in_flight, quotas) = in_flight(4 * LARGEST_ANSWER);
+        let (ours, theirs) = pair();
+        sent(&mut in_flight, &ours, LARGEST_ANSWER).unwrap();
+        for _ in 0..1000 {
+            sent(&mut in_flight, &ours, LARGEST_ANSWER).unwrap();
+            read(&theirs);
+        }
+        let counted = quotas.use_of(USER, Kind::InFlight);
+        assert!((1..=2).contains(&(counted / LARGEST_ANSWER)), "{counted}");
+        read(&theirs);
+        in_flight.admit(USER).unwrap();
+        in_flight.forget_read(USER, EXAMINED);
+        assert_eq!(quotas.use_of(USER, Kind::InFlight), 0);
     }
 
     #[test]

@@ -172,13 +172,16 @@ pub fn is_hung_up(socket: impl AsFd) -> bool {
     poll(&mut looked, Some(&none)).is_ok_and(|count| count > 0)
 }
 
-/// Whether the other side has not read everything that was sent on `socket`, and may still read it.
-pub fn is_unread(socket: impl AsFd) -> bool {
+/// The bytes on `socket` that the other side has not read and may still read, with the kernel's own for each message.
+pub fn unread(socket: impl AsFd) -> usize {
     let mut bytes: libc::c_int = 0;
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the kernel writes one integer.
     let asked = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
-    asked == 0 && bytes > 0
+    if asked < 0 {
+        return 0;
+    }
+    usize::try_from(bytes).unwrap_or(0)
 }
 
 /// Sends one whole message.

@@ -199,9 +199,12 @@ fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Resu
             Err(Stop::Wait) if finds_end(lane) => {}
             Err(Stop::Wait) if nonblocking => return Err(libc::EAGAIN),
             Err(Stop::Wait) => {
-                let ready = |lane: &Lane| lane.has_more_than(offset, 0);
-                // A reset, too, is left to the next call.
-                let _ = wait::sleep_once_on(lane, bits::DATA, ready);
+                let tail = lane.peer_tail();
+                // Others may take what comes.
+                let ready = |lane: &Lane| lane.has_more_than(offset, 0) || lane.peer_tail() != tail;
+                let is_over = |lane: &Lane| ready(lane) || lane.socket.has(status::DISSOLVED);
+                // A reset, too, is left to the next call. A token of former bytes wakes nobody.
+                while wait::sleep_once_on(lane, bits::DATA, ready).is_ok() && !is_over(lane) {}
                 return Ok(());
             }
         }
@@ -363,6 +366,10 @@ unsafe fn send_vectors(
                     if urgent == Urgent::LastThatFits {
                         return Ok(total);
                     }
+                    let later = vectors.get(index + 1..).unwrap_or_default();
+                    if !later.is_empty() && lane.socket.has(status::WRITE_MET_CLOSED) {
+                        return Ok(total + readable(later));
+                    }
                 }
                 Err(Stop::Wait) => {
                     if nonblocking {
@@ -396,6 +403,18 @@ unsafe fn send_vectors(
         }
     }
     Ok(total)
+}
+
+/// The size of the buffers before the first that faults. TCP takes all bytes of a call whose first ones will meet a
+/// reset.
+#[cold]
+fn readable(vectors: &[iovec]) -> usize {
+    // SAFETY: the memory is only looked at, and may fault.
+    let is_readable = |vector: &&iovec| unsafe {
+        user::probe_read(vector.iov_base.cast(), vector.iov_len).is_ok()
+    };
+    let readable = vectors.iter().take_while(is_readable);
+    readable.map(|vector| vector.iov_len).sum()
 }
 
 /// Sends a buffer of the library, with `MSG_MORE` or not, and waits for room even on a non-blocking socket.

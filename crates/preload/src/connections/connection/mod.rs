@@ -219,7 +219,6 @@ fn ephemeral_port(socket: &Socket, bound: i32) -> u16 {
 fn falls_back(kernel: &Socket, reason: Reason, address: Option<Address>) {
     let Some(address) = address else { return };
     kernel.falls_back(reason);
-    kernel.local.former_port.forget();
     kernel.entry.peer.store(&address);
     kernel.mark(status::KERNEL_CONNECTED);
 }

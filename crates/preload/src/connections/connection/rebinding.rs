@@ -12,7 +12,7 @@ use crate::descriptors::{attach, limits, names, ports};
 use crate::ground::sys;
 use crate::sockets::lane::Lane;
 use crate::sockets::options;
-use crate::sockets::socket::Socket;
+use crate::sockets::socket::{Socket, status};
 
 /// Asks the kernel, with a socket that is bound, too. A socket whose connection is over and whose port the kernel
 /// chose, also by a `bind` to port 0, has lost that port, and can be bound once more; it can not be used for anything
@@ -58,6 +58,10 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
         entry.local.store(&name);
         // The former peer is no longer known.
         entry.peer.store(&Address::default());
+        // A bind without a port is none.
+        if name.port != 0 {
+            lane.socket.mark(status::PORT_NAMED);
+        }
         if kept == made {
             // The library has no number left. The program's next one is worth more than holding the port.
             attach::close_internal(kept);

@@ -167,8 +167,9 @@ impl Lane {
         self.own().error.store(error, Ordering::Relaxed);
     }
 
+    /// The number of bytes that the peer has published since the connection began.
     #[inline]
-    fn peer_tail(&self) -> u64 {
+    pub fn peer_tail(&self) -> u64 {
         let peer = self.peer();
         // The generation first: the words that are read after it belong to this connection, not to the one before.
         if peer.generation.load(Ordering::Acquire) != self.generation {

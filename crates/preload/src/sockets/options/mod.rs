@@ -389,9 +389,7 @@ pub fn silence_after(times: u64) -> u64 {
 
 /// Whether a socket keeps its port after its connection: the program has named it, or has bound the socket again since.
 pub fn keeps_port(socket: &Socket) -> bool {
-    let bound_again = || socket.entry.peer.load() == netchannel_abi::address::Address::default();
-    // A bind without a port is none.
-    socket.has(status::PORT_NAMED) || (bound_again() && socket.entry.local.load().port != 0)
+    socket.has(status::PORT_NAMED)
 }
 
 /// Whether two sockets may be bound to one port.

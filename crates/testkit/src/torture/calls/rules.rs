@@ -212,7 +212,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, &["shutdown"], ["", "exec|exit|end(|SIGPIPE, default", "-1 ENOTCONN", "0"]),
     rule("8.18", Rest, &["connect"], ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // A broken pipe with its signal.
-    rule("8.18", Rest, SENDING, ["", "exec|exit|end(", "dies with d", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, SENDING, ["", "exec|exit|end(", "dies with d|dies with 0", "n|0|-1 ECONNRESET|-1 EFAULT"]),
     rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit|end(", "n", "n"]),
     rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit|end(", "0", "0"]),
     rule("8.18", Once, &["setsockopt"], ["IPV6_ADDRFORM", "exec|exit|end(", "-1 ENOTCONN", "-1 EADDRNOTAVAIL"]),
@@ -224,7 +224,7 @@ pub const KEPT: &[Rule] = &[
     // Who sleeps for no byte is told of a reset by the next call.
     rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
     // No message is looked for.
-    rule("8.18", Once, &["recvmmsg"], ["{0,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
+    rule("8.18", Rest, &["recvmmsg"], ["{0,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
     // What was held back before the end is noticed meets it.
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec|MSG_MORE&exit(|SPLICE_F_MORE&exec|SPLICE_F_MORE&exit(", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
