@@ -1,7 +1,9 @@
 //! The end of a link, noticed or declared, and the release of its pool and its memory.
 
+use std::collections::VecDeque;
 use std::sync::OnceLock;
 
+use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
 use netchannel_shm::{Access, Region, Vacancy};
@@ -35,6 +37,14 @@ impl LinkEnd {
     /// Counts one user of the link more. Borrowed links are counted so under the lock with which they are looked up.
     pub fn add_user(&self) {
         self.live.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Begins a use of the link: its memory stays until the use is dropped. `None` where the link has ended.
+    pub fn begin_use(&'static self) -> Option<LinkUse> {
+        self.live.fetch_add(1, Ordering::SeqCst);
+        let used = LinkUse(self);
+        // Pairs with the swap in `fail`: either the end is seen here, or the user there.
+        (!self.dead.load(Ordering::SeqCst)).then_some(used)
     }
 
     /// Whether another process keeps its ledger.
@@ -72,7 +82,8 @@ impl LinkEnd {
     /// Ends the link for new connections and closes the pool: the other end has ended or broke the rules. Sockets in
     /// use find out by their anchors.
     pub fn fail(&self) {
-        if self.dead.swap(true, Ordering::AcqRel) || !self.is_own() {
+        // Pairs with the load in `begin_use`.
+        if self.dead.swap(true, Ordering::SeqCst) || !self.is_own() {
             return;
         }
         let Some(mut state) = self.state.lock() else {
@@ -84,7 +95,7 @@ impl LinkEnd {
         state.free.clear();
         drop(state);
         self.channel.end();
-        if self.live.load(Ordering::Acquire) == 0 {
+        if self.live.load(Ordering::SeqCst) == 0 {
             self.drop_memory();
             self.vacate();
         }
@@ -101,11 +112,7 @@ impl LinkEnd {
         }
         mappings::forget(&self.region);
         self.uncount_touched();
-        if let Some(vacancy) = self.region.vacate()
-            && let Some(mut vacant) = VACANT.lock()
-        {
-            vacant.push(vacancy);
-        }
+        leave_vacant(&self.region);
     }
 
     /// Leaves the link in a process that becomes another user's; relatives may go on with it. Its memory is left
@@ -142,9 +149,48 @@ impl LinkEnd {
     }
 }
 
-/// Addresses of ended links. A link's region is never unmapped, since another thread may still access it. It is
-/// replaced by zero pages, and the next link takes its place.
-static VACANT: Lock<Vec<Vacancy>> = Lock::new(Vec::new());
+/// A use of a link by a thread that has looked it up.
+pub struct LinkUse(&'static LinkEnd);
+
+impl LinkUse {
+    /// The link, for those who look whether it is alive whenever they use it.
+    pub const fn link(&self) -> &'static LinkEnd {
+        self.0
+    }
+}
+
+impl Deref for LinkUse {
+    type Target = LinkEnd;
+    fn deref(&self) -> &LinkEnd {
+        self.0
+    }
+}
+
+impl Drop for LinkUse {
+    fn drop(&mut self) {
+        self.0.remove_user();
+    }
+}
+
+/// Addresses of ended links, and since when they are vacant. A link's region is never unmapped, since another thread may
+/// still access it. It is replaced by zero pages, and some time later another link takes its place.
+static VACANT: Lock<VecDeque<(Vacancy, u64)>> = Lock::new(VecDeque::new());
+/// How long addresses stay vacant: a late access must not reach the link that takes their place.
+const VACANT_TIME: u64 = 100_000 * clock::MICROSECOND;
+
+fn leave_vacant(region: &Region) {
+    if let Some(vacancy) = region.vacate()
+        && let Some(mut vacant) = VACANT.lock()
+    {
+        vacant.push_back((vacancy, clock::now()));
+    }
+}
+
+/// Leaves the region of a link that was refused. Its addresses may be those of an ended link.
+pub(super) fn refuse(region: Region) {
+    leave_vacant(&region);
+    core::mem::forget(region);
+}
 
 /// Links whose memory this process has mapped, also those of its parent.
 static ALL: Lock<Vec<&'static LinkEnd>> = Lock::new(Vec::new());
@@ -172,13 +218,92 @@ pub fn reset_in_child() {
     ALL.reset();
 }
 
+/// Maps the memory of a link.
 pub(super) fn map(memory: i32, size: usize) -> Option<Region> {
-    let vacancy = VACANT.lock().and_then(|mut vacant| {
-        let index = vacant.iter().position(|vacancy| vacancy.size() == size)?;
-        Some(vacant.swap_remove(index))
-    });
-    match vacancy {
-        Some(vacancy) => Region::map_into(vacancy, memory, Access::ReadWrite).ok(),
-        None => addresses::with_room(size, || Region::map(memory, size, Access::ReadWrite)).ok(),
+    let into = |vacancy| Region::map_into(vacancy, memory, Access::ReadWrite).ok();
+    if let Some(vacancy) = take_vacant(size, VACANT_TIME) {
+        return into(vacancy);
+    }
+    let anywhere = addresses::with_room(size, || Region::map(memory, size, Access::ReadWrite));
+    // Where there is room for no more addresses, late accesses are the smaller harm.
+    anywhere
+        .ok()
+        .or_else(|| take_vacant(size, 0).and_then(into))
+}
+
+/// The oldest addresses that have been vacant for that time.
+fn take_vacant(size: usize, time: u64) -> Option<Vacancy> {
+    let mut vacant = VACANT.lock()?;
+    let now = clock::now();
+    let fits = |(vacancy, since): &(Vacancy, u64)| {
+        vacancy.size() == size && now.saturating_sub(*since) >= time
+    };
+    let place = vacant.iter().position(fits)?;
+    vacant.remove(place).map(|(vacancy, _)| vacancy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchannel_abi::LAYOUT_HASH;
+    use netchannel_abi::link::{Header, Layout, MAGIC, Role};
+
+    /// As the daemon makes it, with a size that no other test has.
+    fn offered(arena: usize, magic: u64) -> Option<&'static LinkEnd> {
+        let layout = Layout { slots: 4, arena };
+        let (memory, region) = Region::create(c"netchannel-link", layout.size()).unwrap();
+        let header: &Header = region.at(0).unwrap();
+        header.layout_hash.store(LAYOUT_HASH, Ordering::Relaxed);
+        header.magic.store(magic, Ordering::Relaxed);
+        let channel = sys::socket_pair(libc::SOCK_SEQPACKET).unwrap();
+        let sizes = (layout.slots as u64, layout.arena as u64);
+        LinkEnd::adopt(Role::Server, 1, 1, sizes, 0, &[memory, channel.0])
+    }
+
+    fn base(link: &LinkEnd) -> *const Header {
+        core::ptr::from_ref(link.region.at(0).unwrap())
+    }
+
+    fn wait_until_vacant() {
+        let until = clock::now() + VACANT_TIME;
+        while clock::now() <= until {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_link_in_use_keeps_its_memory_from_the_next_one() {
+        let link = offered(8 << 20, MAGIC).unwrap();
+        let used = link.begin_use().unwrap();
+        link.fail();
+        wait_until_vacant();
+        let next = offered(8 << 20, MAGIC).unwrap();
+        assert!(base(next) != base(&used) && !link.vacated.load(Ordering::Relaxed));
+        assert!(link.begin_use().is_none(), "it has ended");
+        drop(used);
+        assert!(link.vacated.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn addresses_are_vacant_for_a_while_and_used_again() {
+        let link = offered(16 << 20, MAGIC).unwrap();
+        link.fail();
+        let at_once = offered(16 << 20, MAGIC).unwrap();
+        assert!(base(at_once) != base(link));
+        wait_until_vacant();
+        let later = offered(16 << 20, MAGIC).unwrap();
+        assert_eq!(base(later), base(link));
+    }
+
+    #[test]
+    fn a_refused_link_leaves_no_hole() {
+        let link = offered(32 << 20, MAGIC).unwrap();
+        link.fail();
+        wait_until_vacant();
+        assert!(offered(32 << 20, !MAGIC).is_none());
+        // A thread that looked the link up before its end.
+        link.finish_leaving();
+        let slot = link.slot(0).unwrap();
+        assert_eq!(slot.meta.generation.load(Ordering::Relaxed), 0);
     }
 }

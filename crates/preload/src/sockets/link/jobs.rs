@@ -393,6 +393,8 @@ impl LinkEnd {
             .into_iter()
             .flatten()
             .for_each(|block| state.arena.free(block, |bare| self.release_pages(bare)));
+        // As in `lend`.
+        self.live.fetch_add(1, Ordering::Relaxed);
         drop(state);
         side::set_up(
             &slot.server,
@@ -400,7 +402,6 @@ impl LinkEnd {
             self.layout.small_ring(self.role, handle.index as usize),
         );
         self.pooled.fetch_sub(1, Ordering::Relaxed);
-        self.live.fetch_add(1, Ordering::Relaxed);
         Some(loan)
     }
 

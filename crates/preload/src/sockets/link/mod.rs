@@ -28,7 +28,7 @@ use crate::descriptors::channel::Channel;
 use crate::ground::lock::Lock;
 use crate::ground::{process, sys};
 
-pub use ending::{leave_all, reset_in_child};
+pub use ending::{LinkUse, leave_all, reset_in_child};
 pub use jobs::LOOK_INTERVAL;
 
 /// One end of a link. Never freed: a thread may still access it.
@@ -201,10 +201,12 @@ impl LinkEnd {
         };
         let identity = identity(sizes, memory)?;
         let region = ending::map(memory, layout.size())?;
-        let header: &Header = region.at(0)?;
-        if header.magic.load(Ordering::Relaxed) != netchannel_abi::link::MAGIC
-            || header.layout_hash.load(Ordering::Relaxed) != netchannel_abi::LAYOUT_HASH
-        {
+        let is_link = |header: &Header| {
+            header.magic.load(Ordering::Relaxed) == netchannel_abi::link::MAGIC
+                && header.layout_hash.load(Ordering::Relaxed) == netchannel_abi::LAYOUT_HASH
+        };
+        if !region.at(0).is_some_and(is_link) {
+            ending::refuse(region);
             return None;
         }
         let state = State {

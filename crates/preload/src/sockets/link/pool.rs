@@ -104,6 +104,9 @@ impl LinkEnd {
             self.make_anchors()?;
             state = self.state.lock()?;
         }
+        if !self.is_alive() {
+            return None;
+        }
         let index = state.free.pop()?;
         let lent = state.slots.get_mut(index as usize)?;
         lent.generation = lent.generation.wrapping_add(1);
@@ -117,9 +120,10 @@ impl LinkEnd {
             anchor,
             nonblocking: lent.anchor_nonblocking,
         };
+        // Under the lock: the end of the link sees the user, or there was nothing to lend.
+        self.live.fetch_add(1, Ordering::Relaxed);
         drop(state);
         self.pooled.fetch_sub(1, Ordering::Relaxed);
-        self.live.fetch_add(1, Ordering::Relaxed);
         Some(loan)
     }
 

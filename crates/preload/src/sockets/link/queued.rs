@@ -39,6 +39,9 @@ impl LinkEnd {
     /// queue.
     pub fn lend_queued(&self) -> Option<Loan> {
         let mut guard = self.state.lock()?;
+        if !self.is_alive() {
+            return None;
+        }
         self.reclaim(&mut guard);
         let state = &mut *guard;
         let index = match state.without_anchor.pop() {
@@ -62,8 +65,9 @@ impl LinkEnd {
             index,
             generation: lent.generation,
         };
-        drop(guard);
+        // As in `lend`.
         self.live.fetch_add(1, Ordering::Relaxed);
+        drop(guard);
         Some(Loan {
             handle,
             anchor: -1,

@@ -14,7 +14,7 @@ use crate::descriptors::names::Target;
 use crate::ground::lock::Lock;
 use crate::ground::sys;
 use crate::sockets::foreign;
-use crate::sockets::link::LinkEnd;
+use crate::sockets::link::{LinkEnd, LinkUse};
 
 /// Links and listeners of this process.
 pub(super) struct Registry {
@@ -150,11 +150,10 @@ pub fn read_channels() {
 }
 
 /// The links to programs that connect to this one.
-pub fn server_links() -> Vec<&'static LinkEnd> {
-    REGISTRY
-        .lock()
-        .map(|registry| registry.servers.clone())
-        .unwrap_or_default()
+pub fn server_links() -> Vec<LinkUse> {
+    let registry = REGISTRY.lock();
+    let servers = registry.iter().flat_map(|registry| &registry.servers);
+    servers.filter_map(|link| link.begin_use()).collect()
 }
 
 /// Most links to one listener: beyond them the kernel spreads the load.

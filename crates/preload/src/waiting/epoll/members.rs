@@ -315,7 +315,7 @@ impl EpollSet {
                     listener.watch(self);
                 }
                 for link in listener::server_links() {
-                    self.add_link_locked(state, link);
+                    self.add_link_locked(state, link.link());
                 }
             }
             Kind::Epoll => state.nested.insert(number),
