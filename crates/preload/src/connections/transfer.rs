@@ -368,7 +368,11 @@ unsafe fn send_vectors(
                     }
                     let later = vectors.get(index + 1..).unwrap_or_default();
                     if !later.is_empty() && lane.socket.has(status::WRITE_MET_CLOSED) {
-                        return Ok(total + readable(later));
+                        let more = readable(later);
+                        if kind == Kind::Urgent {
+                            lane.refuse_urgent(more);
+                        }
+                        return Ok(total + more);
                     }
                 }
                 Err(Stop::Wait) => {

@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 
-use crate::connections::connection::{deferred, flags, lane};
+use crate::connections::connection::{self, deferred, flags, lane};
 use crate::connections::splicing::{self, Source};
 use crate::connections::transfer;
 use crate::descriptors::table::{self, Kind};
@@ -45,21 +45,20 @@ unsafe fn send_from(
 }
 
 /// A temporary socket on which the kernel can check a call for a listener, whose own file has other flags than the
-/// program has set.
+/// program has set. It has the error that a connection has left which the socket had before.
 fn temporary_socket(fd: c_int) -> Option<c_int> {
     let word = table::get(fd);
-    match word.kind() {
-        Kind::Listener => temporary_socket_with(flags::of(&socket::of_word(word)?)),
+    let flags = match word.kind() {
+        Kind::Listener => flags::of(&socket::of_word(word)?),
         // Another process may have made it a listener.
-        Kind::Kernel if flags::may_be_marked(&socket::of_word(word)?) => {
-            temporary_socket_with(flags::of_marked(fd)?)
-        }
-        _ => None,
-    }
-}
-
-fn temporary_socket_with(flags: c_int) -> Option<c_int> {
+        Kind::Kernel if flags::may_be_marked(&socket::of_word(word)?) => flags::of_marked(fd)?,
+        _ => return None,
+    };
     let made = limits::stream_socket(libc::AF_INET).ok()?;
+    let left = sys::option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+    if left != 0 {
+        connection::leave_error(made, left);
+    }
     flags::end_listening(made, flags);
     // Not among the numbers that the program may name.
     Some(attach::make_internal(made))
@@ -68,13 +67,7 @@ fn temporary_socket_with(flags: c_int) -> Option<c_int> {
 hook! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
         if let Some(listener) = temporary_socket(to) {
-            let left = sys::option(to, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
-            let sent = if left == 0 {
-                real::sendfile(listener, from, offset, count)
-            } else {
-                // Of a connection that the socket had before.
-                real::fail(left)
-            };
+            let sent = real::sendfile(listener, from, offset, count);
             attach::close_internal(listener);
             return sent;
         }

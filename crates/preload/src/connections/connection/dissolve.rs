@@ -91,7 +91,7 @@ pub(super) fn after_failure(fd: i32, socket: &Socket) -> Result<(), i32> {
 
 /// TCP leaves `ECONNRESET` with a socket whose connection was dissolved, or an `EPIPE` that was not reported. To get
 /// the same, the kernel dissolves a connection of this socket. Failures are ignored.
-pub(super) fn leave_error(fd: i32, error: i32) {
+pub fn leave_error(fd: i32, error: i32) {
     let six = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let Ok(listener) = limits::stream_socket(family) else {

@@ -41,7 +41,7 @@ pub use accept::{
 };
 pub use close::{close, forget_closed};
 pub use connect::{Connected, connect};
-pub use dissolve::dissolve;
+pub use dissolve::{dissolve, leave_error};
 pub use found::{is_connected_yet, lane};
 pub use pending::{carry_on_or_fail, connect_to_send, refuse_address};
 pub use rebinding::{bind, refuse_bind};

@@ -69,10 +69,7 @@ impl Lane {
                 return Some(Err(Stop::Wait));
             }
             if urgent != Urgent::None {
-                // TCP looks for an urgent byte in bytes that it refuses.
-                let tail = self.socket.entry.transmit.own.load(Ordering::Relaxed);
-                self.mark_urgent(tail.wrapping_add(length as u64));
-                self.signal_urgent();
+                self.mark_refused_urgent(length as u64);
             }
             self.reset_shut_peer();
         }
@@ -80,6 +77,26 @@ impl Lane {
         self.socket.mark(status::WRITE_MET_CLOSED);
         self.notify_of_reset();
         Some(Ok(length))
+    }
+
+    /// TCP looks for an urgent byte in bytes that it refuses: the last of so many. The caller holds the transmit lock.
+    fn mark_refused_urgent(&self, length: u64) {
+        let tail = self.socket.entry.transmit.own.load(Ordering::Relaxed);
+        self.mark_urgent(tail.wrapping_add(length));
+        self.signal_urgent();
+    }
+
+    /// The last of so many bytes is urgent, and all meet the reset of those that were sent before in the same call.
+    #[cold]
+    pub fn refuse_urgent(&self, length: usize) {
+        let is_there =
+            self.peer_flags() & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
+        let _ = self.while_sending(|| {
+            if is_there {
+                self.mark_refused_urgent(length as u64);
+            }
+            Ok(length)
+        });
     }
 
     /// Whether held-back bytes would meet a reset if they were let go now, since the peer does not read them.

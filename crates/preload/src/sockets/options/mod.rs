@@ -236,7 +236,10 @@ pub unsafe fn set(
     {
         return result;
     }
-    with_scratch(socket, |scratch| set_raw(scratch, &record))??;
+    let is_any_taken = size >= 4 && (level, name) == (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+    if !is_any_taken {
+        with_scratch(socket, |scratch| set_raw(scratch, &record))??;
+    }
     if size >= 4 && ancillary::note(socket, level, name, as_int(&record) != 0) {
         return Ok(());
     }

@@ -196,7 +196,7 @@ pub const KEPT: &[Rule] = &[
     // They are there before a reset with which TCP would lose them.
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
     // A port of a connection that is closed, or in TIME_WAIT.
-    rule("8.11", Rest, &["bind"], ["", "exit|close|exec", "-1 EADDRINUSE", "0"]),
+    rule("8.11", Rest, &["bind"], ["", "exit|close|exec|SHUT_WR&SHUT_RDWR", "-1 EADDRINUSE", "0"]),
     // A port of a listener that is gone, whose connections another process has.
     rule("8.11", Rest, &["bind"], ["", "accept&unspec&fork|accept&shutdown&fork", "-1 EADDRINUSE", "0"]),
     // A name that it would have given is missing afterwards.
@@ -219,7 +219,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
-    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE", "-1 EAGAIN|n"]),
+    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE|-1 ECONNRESET", "-1 EAGAIN|n"]),
     rule("8.18", Rest, RECEIVING, ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // Who sleeps for no byte is told of a reset by the next call.
     rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
