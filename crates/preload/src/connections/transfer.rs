@@ -369,9 +369,7 @@ unsafe fn send_vectors(
                     let later = vectors.get(index + 1..).unwrap_or_default();
                     if !later.is_empty() && lane.socket.has(status::WRITE_MET_CLOSED) {
                         let more = readable(later);
-                        if kind == Kind::Urgent {
-                            lane.refuse_urgent(more);
-                        }
+                        lane.refuse_more(more, kind == Kind::Urgent);
                         return Ok(total + more);
                     }
                 }

@@ -86,13 +86,15 @@ impl Lane {
         self.signal_urgent();
     }
 
-    /// The last of so many bytes is urgent, and all meet the reset of those that were sent before in the same call.
+    /// So many bytes meet the reset of those that were sent before in the same call. With `urgent` the last is urgent.
     #[cold]
-    pub fn refuse_urgent(&self, length: usize) {
+    pub fn refuse_more(&self, length: usize, urgent: bool) {
         let is_there =
             self.peer_flags() & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
         let _ = self.while_sending(|| {
-            if is_there {
+            let noted = &self.socket.entry.transmit.noted;
+            noted.fetch_add(length as u64, Ordering::Relaxed);
+            if urgent && is_there {
                 self.mark_refused_urgent(length as u64);
             }
             Ok(length)
