@@ -140,14 +140,19 @@ hook! {
                 }
             };
         }
-        if socket.has(status::DISSOLVED)
-            && target.is_none_or(|to| to.family != socket.entry.local.load().family)
-        {
+        if connection::is_no_target(&socket, target) {
             return done(connection::refuse_address(&socket, address, length));
         }
         match connection::connect(fd, &socket, target) {
             Connected::Virtual(result) => done(result),
-            Connected::Kernel => real::connect(fd, address, length),
+            Connected::Kernel => {
+                let result = real::connect(fd, address, length);
+                if result < 0 && real::errno() == libc::ECONNREFUSED {
+                    connection::note_refused(fd);
+                    return real::fail(libc::ECONNREFUSED);
+                }
+                result
+            }
         }
     }
 

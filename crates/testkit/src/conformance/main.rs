@@ -33,6 +33,7 @@ mod corner_09_edges;
 mod corner_10_deaf;
 mod corner_10_half_close;
 mod corner_11_linger;
+mod corner_12_again;
 mod corner_12_connect;
 mod corner_12_connecting;
 mod corner_12_dissolve;

@@ -22,6 +22,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_10_deaf::CASES,
     crate::corner_10_half_close::CASES,
     crate::corner_11_linger::CASES,
+    crate::corner_12_again::CASES,
     crate::corner_12_connect::CASES,
     crate::corner_12_connecting::CASES,
     crate::corner_12_dissolve::CASES,

@@ -97,6 +97,27 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
     }
 }
 
+/// The kernel's connect was refused, since nobody listened there. The next one may be virtual, as that of a socket that
+/// was never connected: programs try again until their server is there.
+#[cold]
+pub fn note_refused(fd: i32) {
+    let Some(socket) = crate::sockets::socket::of(fd) else {
+        return;
+    };
+    let reason = &socket.entry.reason;
+    if socket.word.kind() != Kind::Kernel
+        || reason.load(Ordering::Relaxed) != Reason::NoListener as u32
+        || is_shared(&socket)
+        // A member of a set is the kernel's there.
+        || epoll::watching(fd).is_none_or(|watched| !watched.is_empty())
+    {
+        return;
+    }
+    reason.store(0, Ordering::Relaxed);
+    socket.entry.peer.store(&Address::default());
+    socket.unmark(status::KERNEL_CONNECTED);
+}
+
 /// The reason why no virtual connection was made.
 enum NotVirtual {
     /// The kernel makes one.

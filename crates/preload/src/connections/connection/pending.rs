@@ -4,10 +4,12 @@
 use core::sync::atomic::Ordering;
 
 use libc::{sockaddr, socklen_t};
+use netchannel_abi::address::Address;
 use netchannel_abi::link::{side_flags, waiter as bits};
 
 use super::dissolve::after_failure;
 use super::refused_connects;
+use crate::descriptors::table::Kind;
 use crate::descriptors::{limits, names};
 use crate::ground::sys;
 use crate::sockets::lane::{Lane, Progress};
@@ -124,7 +126,23 @@ pub fn connect_to_send(fd: i32, socket: &Socket) -> Result<(), i32> {
     connect_again(fd, socket)
 }
 
-/// `connect` of a socket whose connection was dissolved, with an address of another family, or one that is too short.
+/// Whether only the kernel can say what is wrong with an address to which a socket without a connection is to connect:
+/// of another family, or too short.
+pub fn is_no_target(socket: &Socket, target: Option<Address>) -> bool {
+    unconnected_family(socket)
+        .is_some_and(|family| target.is_none_or(|to| i32::from(to.family) != family))
+}
+
+/// The family of a socket that has no connection yet, or of which it was dissolved.
+fn unconnected_family(socket: &Socket) -> Option<i32> {
+    if socket.word.kind() == Kind::Fresh {
+        return Some(socket.local.family.load(Ordering::Relaxed));
+    }
+    let is_dissolved = socket.has(status::DISSOLVED);
+    is_dissolved.then(|| names::socket_family(&socket.entry.local.load()))
+}
+
+/// `connect` to such an address, which leaves the socket as it is.
 ///
 /// # Errors
 /// What the kernel says of the address.
@@ -136,7 +154,7 @@ pub unsafe fn refuse_address(
     address: *const sockaddr,
     length: socklen_t,
 ) -> Result<(), i32> {
-    let family = names::socket_family(&socket.entry.local.load());
+    let family = unconnected_family(socket).unwrap_or(libc::AF_INET);
     let scratch = limits::stream_socket(family)?;
     let words = [sys::int(scratch), address.addr(), length as usize, 0, 0, 0];
     // SAFETY: the caller's promise.

@@ -1,0 +1,116 @@
+//! Corner 12, a socket that connects again after it was refused, as programs do until their server is there.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::case::cases;
+
+cases! {
+    families: [
+        corner_12_again_is_accepted_in_its_turn,
+        corner_12_again_until_somebody_listens,
+        corner_12_again_keeps_what_was_set,
+        corner_12_again_in_an_event_loop,
+        corner_12_again_by_a_child,
+    ];
+}
+
+const REFUSED: Errno = Errno(libc::ECONNREFUSED);
+
+/// A socket that was refused.
+fn refused(family: Family) -> Descriptor {
+    let socket = tcp(family);
+    let closed = unused_address(family);
+    for _ in 0..2 {
+        assert_eq!(sys::connect(socket, closed), Err(REFUSED));
+    }
+    assert_eq!(sys::getpeername(socket), Err(Errno(libc::ENOTCONN)));
+    assert_eq!(socket_error(socket), Errno(0));
+    socket
+}
+
+fn corner_12_again_is_accepted_in_its_turn(family: Family) {
+    let (listening, address) = listener(family);
+    let clients = [tcp(family), refused(family), refused(family), tcp(family)];
+    for client in clients {
+        assert_eq!(sys::connect(client, address), Ok(()));
+        assert_eq!(sys::getpeername(client), Ok(address));
+    }
+    for client in clients {
+        let server = sys::accept(listening).unwrap();
+        assert_eq!(sys::getpeername(server), sys::getsockname(client));
+        expect_alive(client, server);
+        sys::close(client).unwrap();
+        expect_end(server);
+    }
+}
+
+fn corner_12_again_until_somebody_listens(family: Family) {
+    let bound = tcp(family);
+    sys::bind(bound, family.loopback(0)).unwrap();
+    let address = sys::getsockname(bound).unwrap();
+    let client = tcp(family);
+    let mut refusals = 0;
+    while let Err(error) = sys::connect(client, address) {
+        assert_eq!(error, REFUSED);
+        refusals += 1;
+        if refusals == 3 {
+            sys::listen(bound, 8).unwrap();
+        }
+    }
+    assert_eq!(refusals, 3);
+    let server = sys::accept(bound).unwrap();
+    expect_alive(client, server);
+}
+
+fn corner_12_again_keeps_what_was_set(family: Family) {
+    let (listening, address) = listener(family);
+    let client = refused(family);
+    set_int(client, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    set_nonblocking(client);
+    let connected = sys::connect(client, address);
+    assert!(matches!(connected, Ok(()) | Err(Errno(libc::EINPROGRESS))));
+    let server = sys::accept(listening).unwrap();
+    await_events(client, libc::POLLOUT);
+    let received = sys::recv(client, &mut [0_u8; 8], 0);
+    assert_eq!(received, Err(Errno(libc::EAGAIN)));
+    let on = sys::option_int(client, libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    assert_eq!(on, Ok(1));
+    set_blocking(client);
+    expect_alive(client, server);
+}
+
+fn corner_12_again_in_an_event_loop(family: Family) {
+    let (listening, address) = listener(family);
+    let set = sys::epoll_create().unwrap();
+    // One is in the set when it is refused, the other one since.
+    let before = tcp(family);
+    let closed = unused_address(family);
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, before, sys::IN, 1).unwrap();
+    assert_eq!(sys::connect(before, closed), Err(REFUSED));
+    let after = refused(family);
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, after, sys::IN, 2).unwrap();
+    sys::epoll_wait(set, 4, 0).unwrap();
+    for (client, data) in [(before, 1), (after, 2)] {
+        assert_eq!(sys::connect(client, address), Ok(()));
+        let server = sys::accept(listening).unwrap();
+        send_all(server, b"told");
+        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+        let is_told = |one: &sys::Event| one.data == data && one.events & sys::IN != 0;
+        assert!(told.iter().any(is_told), "{told:?}");
+        expect_bytes(client, b"told");
+    }
+}
+
+fn corner_12_again_by_a_child(family: Family) {
+    let (listening, address) = listener(family);
+    let client = refused(family);
+    let child = fork_child(|| {
+        assert_eq!(sys::connect(client, address), Ok(()));
+        send_all(client, b"from the child");
+    });
+    let server = sys::accept(listening).unwrap();
+    expect_bytes(server, b"from the child");
+    child.join();
+    expect_alive(client, server);
+}
