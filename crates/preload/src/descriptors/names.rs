@@ -15,6 +15,9 @@ use crate::descriptors::{gateway, limits, user};
 use crate::ground::lock::Lock;
 use crate::ground::{clock, sys};
 
+/// The kernel takes an IPv6 address without its scope (RFC 2133), too.
+const LEAST_V6: usize = 24;
+
 /// Reads a program's address; `None` for other families, a short structure, or a bad pointer.
 ///
 /// # Safety
@@ -31,9 +34,12 @@ pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<Addres
         let port = u16::from_be(v4.sin_port);
         return Some(Address::v4(v4.sin_addr.s_addr.to_ne_bytes(), port));
     }
-    if family == libc::AF_INET6 && length as usize >= size_of::<libc::sockaddr_in6>() {
-        // SAFETY: long enough.
-        let v6 = unsafe { user::read(address.cast::<libc::sockaddr_in6>()).ok()? };
+    if family == libc::AF_INET6 && length as usize >= LEAST_V6 {
+        // SAFETY: all zero is a valid address.
+        let mut v6: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+        let size = size_of::<libc::sockaddr_in6>().min(length as usize);
+        // SAFETY: no more than the address holds, and than the program gave.
+        unsafe { user::copy_bytes((&raw mut v6).cast(), address.cast(), size).ok()? };
         let port = u16::from_be(v6.sin6_port);
         return Some(Address::v6(v6.sin6_addr.s6_addr, port, v6.sin6_scope_id));
     }

@@ -1,7 +1,8 @@
-//! Corner 12, a socket that connects again after it was refused, as programs do until their server is there.
+//! Corner 12, a socket that connects again: after it was refused, as programs do until their server is there, or after an
+//! address that was none.
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor, Errno};
+use netchannel_testkit::sys::{self, Descriptor, Errno, RawAddress};
 
 use crate::case::cases;
 
@@ -12,6 +13,7 @@ cases! {
         corner_12_again_keeps_what_was_set,
         corner_12_again_in_an_event_loop,
         corner_12_again_by_a_child,
+        corner_12_again_after_what_is_no_address,
     ];
 }
 
@@ -113,4 +115,31 @@ fn corner_12_again_by_a_child(family: Family) {
     expect_bytes(server, b"from the child");
     child.join();
     expect_alive(client, server);
+}
+
+fn corner_12_again_after_what_is_no_address(family: Family) {
+    let (listening, address) = listener(family);
+    let (refused, least) = match family {
+        Family::V4 => ([Errno(libc::EAFNOSUPPORT), Errno(libc::EINVAL)], 16),
+        Family::V6 => ([Errno(libc::EINVAL); 2], 24),
+    };
+    let other = match family {
+        Family::V4 => Family::V6,
+        Family::V6 => Family::V4,
+    };
+    let mut raw = RawAddress::from(address);
+    let clients = [tcp(family), tcp(family)];
+    for client in clients {
+        let wrong = RawAddress::from(other.loopback(address.port()));
+        assert_eq!(sys::connect_raw(client, &wrong), Err(refused[0]));
+        raw.length = least - 1;
+        assert_eq!(sys::connect_raw(client, &raw), Err(refused[1]));
+        raw.length = least;
+        assert_eq!(sys::connect_raw(client, &raw), Ok(()));
+    }
+    for client in clients {
+        let server = sys::accept(listening).unwrap();
+        assert_eq!(sys::getpeername(server), sys::getsockname(client));
+        expect_alive(client, server);
+    }
 }
