@@ -366,12 +366,6 @@ unsafe fn send_vectors(
                     if urgent == Urgent::LastThatFits {
                         return Ok(total);
                     }
-                    let later = vectors.get(index + 1..).unwrap_or_default();
-                    if !later.is_empty() && lane.socket.has(status::WRITE_MET_CLOSED) {
-                        let more = readable(later);
-                        lane.refuse_more(more, kind == Kind::Urgent);
-                        return Ok(total + more);
-                    }
                 }
                 Err(Stop::Wait) => {
                     if nonblocking {
@@ -395,6 +389,12 @@ unsafe fn send_vectors(
                 Err(Stop::End) => return Err(libc::EPIPE),
                 Err(Stop::Error(error)) => return Err(error),
             }
+        }
+        let later = vectors.get(index + 1..).unwrap_or_default();
+        if total > 0 && !later.is_empty() && lane.socket.has(status::WRITE_MET_CLOSED) {
+            let more = readable(later);
+            lane.refuse_more(more, kind == Kind::Urgent);
+            return Ok(total + more);
         }
     }
     if total == 0 {

@@ -140,8 +140,8 @@ hook! {
                 }
             };
         }
-        if connection::is_no_target(&socket, target) {
-            return done(connection::refuse_address(&socket, address, length));
+        if let Some(refused) = connection::refuse_address(&socket, target, address, length) {
+            return done(refused);
         }
         match connection::connect(fd, &socket, target) {
             Connected::Virtual(result) => done(result),

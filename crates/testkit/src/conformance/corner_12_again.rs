@@ -123,14 +123,10 @@ fn corner_12_again_after_what_is_no_address(family: Family) {
         Family::V4 => ([Errno(libc::EAFNOSUPPORT), Errno(libc::EINVAL)], 16),
         Family::V6 => ([Errno(libc::EINVAL); 2], 24),
     };
-    let other = match family {
-        Family::V4 => Family::V6,
-        Family::V6 => Family::V4,
-    };
     let mut raw = RawAddress::from(address);
     let clients = [tcp(family), tcp(family)];
     for client in clients {
-        let wrong = RawAddress::from(other.loopback(address.port()));
+        let wrong = RawAddress::from(family.other().loopback(address.port()));
         assert_eq!(sys::connect_raw(client, &wrong), Err(refused[0]));
         raw.length = least - 1;
         assert_eq!(sys::connect_raw(client, &raw), Err(refused[1]));

@@ -371,16 +371,12 @@ fn corner_14_ended_bind_before_the_end(family: Family) {
     set_int(client, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
     assert_eq!(sys::bind(client, family.loopback(0)), Err(INVALID));
     assert_eq!(sys::bind(server, family.any(0)), Err(INVALID));
-    let other = match family {
-        Family::V4 => Family::V6,
-        Family::V6 => Family::V4,
-    };
     let refused = match family {
         Family::V4 => libc::EAFNOSUPPORT,
         // The length is too short for an address.
         Family::V6 => libc::EINVAL,
     };
-    let bound = sys::bind(client, other.loopback(0));
+    let bound = sys::bind(client, family.other().loopback(0));
     assert_eq!(bound, Err(Errno(refused)));
     if family == Family::V4 {
         let elsewhere = ([192, 0, 2, 1], 0).into();

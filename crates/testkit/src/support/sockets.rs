@@ -25,6 +25,15 @@ impl Family {
         }
     }
 
+    /// The other family.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Family::V4 => Family::V6,
+            Family::V6 => Family::V4,
+        }
+    }
+
     /// The loopback address with a port.
     #[must_use]
     pub fn loopback(self, port: u16) -> SocketAddr {

@@ -113,7 +113,7 @@ pub fn note_refused(fd: i32) {
     {
         return;
     }
-    reason.store(0, Ordering::Relaxed);
+    reason.store(Reason::None as u32, Ordering::Relaxed);
     socket.entry.peer.store(&Address::default());
     socket.unmark(status::KERNEL_CONNECTED);
 }

@@ -126,13 +126,6 @@ pub fn connect_to_send(fd: i32, socket: &Socket) -> Result<(), i32> {
     connect_again(fd, socket)
 }
 
-/// Whether only the kernel can say what is wrong with an address to which a socket without a connection is to connect:
-/// of another family, or too short.
-pub fn is_no_target(socket: &Socket, target: Option<Address>) -> bool {
-    unconnected_family(socket)
-        .is_some_and(|family| target.is_none_or(|to| i32::from(to.family) != family))
-}
-
 /// The family of a socket that has no connection yet, or of which it was dissolved.
 fn unconnected_family(socket: &Socket) -> Option<i32> {
     if socket.word.kind() == Kind::Fresh {
@@ -142,25 +135,30 @@ fn unconnected_family(socket: &Socket) -> Option<i32> {
     is_dissolved.then(|| names::socket_family(&socket.entry.local.load()))
 }
 
-/// `connect` to such an address, which leaves the socket as it is.
-///
-/// # Errors
-/// What the kernel says of the address.
+/// `connect` of a socket without a connection to an address of another family, or one that is too short: what the kernel
+/// says of the address. The socket stays as it is. `None` for any other connect.
 ///
 /// # Safety
-/// The program gave `address` to be read, with `length` bytes.
+/// The program gave `address` to be read, with `length` bytes; it names `target`.
 pub unsafe fn refuse_address(
     socket: &Socket,
+    target: Option<Address>,
     address: *const sockaddr,
     length: socklen_t,
-) -> Result<(), i32> {
-    let family = unconnected_family(socket).unwrap_or(libc::AF_INET);
-    let scratch = limits::stream_socket(family)?;
+) -> Option<Result<(), i32>> {
+    let family = unconnected_family(socket)?;
+    if target.is_some_and(|to| i32::from(to.family) == family) {
+        return None;
+    }
+    let scratch = match limits::stream_socket(family) {
+        Ok(scratch) => scratch,
+        Err(error) => return Some(Err(error)),
+    };
     let words = [sys::int(scratch), address.addr(), length as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
     let refused = unsafe { sys::raw(libc::SYS_connect, words).map(drop) };
     sys::close(scratch);
-    refused
+    Some(refused)
 }
 
 /// `shutdown` of a socket whose connect is under way abandons the connect.

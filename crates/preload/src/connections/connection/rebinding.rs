@@ -27,7 +27,7 @@ pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> 
     lane.check_peer_now();
     let (entry, local) = (lane.socket.entry, lane.socket.local);
     let own = entry.local.load();
-    let is_free = lane.is_over() && !options::keeps_port(&lane.socket);
+    let is_free = lane.is_over() && !lane.socket.has(status::PORT_NAMED);
     if !is_free {
         // SAFETY: the caller's promise.
         return unsafe { refuse_bind(&lane.socket, address, length) };

@@ -21,7 +21,7 @@ pub(super) fn make_kernel(socket: &Socket, keeps: bool) -> Result<i32, i32> {
     // The anchor is not used again, and the new socket may need its number.
     socket.drop_spare();
     let bound = socket.local.reserve.load(Ordering::Relaxed);
-    let keeps = keeps || options::keeps_port(socket);
+    let keeps = keeps || socket.has(status::PORT_NAMED);
     let made = if bound > 0 && keeps {
         limits::for_library(|| sys::duplicate(bound - 1, 0, true))?
     } else {

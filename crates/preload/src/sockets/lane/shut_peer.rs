@@ -26,6 +26,11 @@ impl Lane {
         room && stalled
     }
 
+    /// Whether the peer, with these flags, still holds the connection.
+    fn is_peer_there(&self, flags: u32) -> bool {
+        flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE)
+    }
+
     /// The peer still holds the connection: this side tells it of the reset.
     fn reset_shut_peer(&self) {
         self.own()
@@ -51,7 +56,7 @@ impl Lane {
         if !self.meets_reset(flags) {
             return None;
         }
-        let is_there = flags & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
+        let is_there = self.is_peer_there(flags);
         // SAFETY: the caller's promise.
         if unsafe { user::probe_read(from, length) }.is_err() {
             return Some(Err(Stop::Error(libc::EFAULT)));
@@ -89,8 +94,7 @@ impl Lane {
     /// So many bytes meet the reset of those that were sent before in the same call. With `urgent` the last is urgent.
     #[cold]
     pub fn refuse_more(&self, length: usize, urgent: bool) {
-        let is_there =
-            self.peer_flags() & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE);
+        let is_there = self.is_peer_there(self.peer_flags());
         let _ = self.while_sending(|| {
             let noted = &self.socket.entry.transmit.noted;
             noted.fetch_add(length as u64, Ordering::Relaxed);
@@ -115,7 +119,7 @@ impl Lane {
     /// Held-back bytes that meet a reset were let go.
     #[cold]
     pub fn reset_by_held(&self) {
-        if self.peer_flags() & side_flags::CLOSED == 0 && !self.socket.has(status::PEER_GONE) {
+        if self.is_peer_there(self.peer_flags()) {
             self.reset_shut_peer();
         }
     }

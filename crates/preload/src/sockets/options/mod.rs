@@ -328,7 +328,8 @@ fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(
         }
         // The socket has a port.
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
-            if socket.entry.local.load().family == INET6 && (!over || keeps_port(socket)) =>
+            if socket.entry.local.load().family == INET6
+                && (!over || socket.has(status::PORT_NAMED)) =>
         {
             Some(Err(libc::EINVAL))
         }
@@ -388,11 +389,6 @@ pub fn silence_after(times: u64) -> u64 {
                 .map_or(LONGEST, |gap| gap.min(LONGEST))
         })
         .sum()
-}
-
-/// Whether a socket keeps its port after its connection: the program has named it, or has bound the socket again since.
-pub fn keeps_port(socket: &Socket) -> bool {
-    socket.has(status::PORT_NAMED)
 }
 
 /// Whether two sockets may be bound to one port.

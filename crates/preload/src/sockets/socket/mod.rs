@@ -71,7 +71,8 @@ pub mod status {
     pub const DISCONNECTING: u32 = 1 << 20;
     /// A call that has received bytes left an error for the next one.
     pub const LEFT_ERROR: u32 = 1 << 21;
-    /// The program bound it to a port that it named, or to any port after its connection.
+    /// The program bound it to a port that it named, or to any port after its connection: it keeps that port without its
+    /// connection.
     pub const PORT_NAMED: u32 = 1 << 22;
     /// A pump serves it for one of its processes.
     pub const PUMPED: u32 = 1 << 23;
