@@ -9,6 +9,18 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 /// does not write it again, so nothing else would order it.
 #[inline]
 pub fn mark(asleep: &AtomicU32, summary: &[AtomicU64], ready: &[AtomicU64], slot: usize) -> bool {
+    if !note(summary, ready, slot) {
+        return false;
+    }
+    // Pairs with the fence in `sleep`.
+    fence(Ordering::SeqCst);
+    asleep.load(Ordering::Relaxed) == 1 && asleep.swap(0, Ordering::AcqRel) == 1
+}
+
+/// Marks `slot` ready, and leaves the loop asleep: for who knows that another one wakes it. False where the cell has no
+/// such slot.
+#[inline]
+pub fn note(summary: &[AtomicU64], ready: &[AtomicU64], slot: usize) -> bool {
     let word = slot / 64;
     let (Some(bits), Some(above)) = (ready.get(word), summary.get(word / 64)) else {
         return false;
@@ -21,9 +33,7 @@ pub fn mark(asleep: &AtomicU32, summary: &[AtomicU64], ready: &[AtomicU64], slot
             above.fetch_or(bit, Ordering::AcqRel);
         }
     }
-    // Pairs with the fence in `sleep`.
-    fence(Ordering::SeqCst);
-    asleep.load(Ordering::Relaxed) == 1 && asleep.swap(0, Ordering::AcqRel) == 1
+    true
 }
 
 /// Whether the caller may skip a token that it has just come to owe, if [`any_marked`] finds nothing marked when the

@@ -362,6 +362,8 @@ hook! {
         timeout: *mut libc::timespec,
     ) -> c_int {
         if housekeeping::any_deferred() {
+            // For no message nothing is waited for.
+            let flags = if count == 0 { libc::MSG_DONTWAIT } else { flags };
             match deferred::before_receive(fd, flags) {
                 Ok(true) => return real::recvmmsg(fd, messages, count, flags, timeout),
                 Ok(false) => {}

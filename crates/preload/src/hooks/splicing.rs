@@ -44,9 +44,9 @@ unsafe fn send_from(
     Ok(total)
 }
 
-/// A temporary socket on which the kernel can check a call for a listener, whose own file has other flags than the
-/// program has set. It has the error that a connection has left which the socket had before.
-fn temporary_socket(fd: c_int) -> Option<c_int> {
+/// The answer of the kernel to a call for a listener, whose own file has other flags than the program has set: on a
+/// temporary socket, with the error that a connection has left which the listener had before. `None` for any other socket.
+fn on_listener(fd: c_int, call: impl Fn(c_int) -> ssize_t) -> Option<ssize_t> {
     let word = table::get(fd);
     let flags = match word.kind() {
         Kind::Listener => flags::of(&socket::of_word(word)?),
@@ -54,22 +54,26 @@ fn temporary_socket(fd: c_int) -> Option<c_int> {
         Kind::Kernel if flags::may_be_marked(&socket::of_word(word)?) => flags::of_marked(fd)?,
         _ => return None,
     };
-    let made = limits::stream_socket(libc::AF_INET).ok()?;
+    let Ok(made) = limits::stream_socket(libc::AF_INET) else {
+        // There is no number for one.
+        return Some(flags::with_shown(fd, flags, || call(fd)));
+    };
     let left = sys::option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
     if left != 0 {
         connection::leave_error(made, left);
     }
     flags::end_listening(made, flags);
     // Not among the numbers that the program may name.
-    Some(attach::make_internal(made))
+    let made = attach::make_internal(made);
+    let answer = call(made);
+    attach::close_internal(made);
+    Some(answer)
 }
 
 hook! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-        if let Some(listener) = temporary_socket(to) {
-            let sent = real::sendfile(listener, from, offset, count);
-            attach::close_internal(listener);
-            return sent;
+        if let Some(answer) = on_listener(to, |to| real::sendfile(to, from, offset, count)) {
+            return answer;
         }
         if deferred::at(to).is_some() {
             // Only a byte announces it.
@@ -117,10 +121,9 @@ hook! {
         from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t,
         flags: c_uint,
     ) -> ssize_t {
-        if let Some(listener) = temporary_socket(to) {
-            let moved = real::splice(from, from_offset, listener, to_offset, length, flags);
-            attach::close_internal(listener);
-            return moved;
+        let on = |to| real::splice(from, from_offset, to, to_offset, length, flags);
+        if let Some(answer) = on_listener(to, on) {
+            return answer;
         }
         let (source, target) = (lane(from), lane(to));
         if source.is_none() && target.is_none() {

@@ -157,8 +157,16 @@ pub fn sleep_restarting(
             events: libc::POLLIN,
             revents: 0,
         };
-        let restarting = RESTARTING.load(Ordering::Relaxed);
-        let mixed = restarting != 0 && INTERRUPTING.load(Ordering::Relaxed) != 0;
+        let all = RESTARTING.load(Ordering::Relaxed);
+        let mixed = all != 0 && INTERRUPTING.load(Ordering::Relaxed) != 0;
+        let mut mask = if mixed {
+            mask_to_sleep(held)
+        } else {
+            NO_SIGNALS
+        };
+        // One that the program itself blocks may be pending all the time, and ends no sleep.
+        let restarting = all & !first_word(&mask);
+        let mixed = mixed && restarting != 0;
         let signal_descriptor = mixed.then(|| descriptor_of(restarting)).flatten();
         let Some(signal_descriptor) = signal_descriptor.map(attach::make_internal) else {
             let mut set = [entry];
@@ -174,7 +182,7 @@ pub fn sleep_restarting(
                 ..entry
             },
         ];
-        let mask = mask_with(restarting, held);
+        add_signals(&mut mask, restarting);
         let slept = cancel::guarded(
             || attach::close_internal(signal_descriptor),
             || poll(&mut set, &raw const mask),
@@ -206,12 +214,17 @@ pub fn descriptor_of(signals: u64) -> Option<c_int> {
     c_int::try_from(made).ok()
 }
 
-/// The mask to sleep with, plus these signals.
-fn mask_with(signals: u64, held: Option<&BlockedSignals>) -> sigset_t {
-    let mut set = held.map_or_else(|| change_mask(libc::SIG_BLOCK, 0), |held| held.before);
+// SAFETY: all zero is a valid set of signals.
+const NO_SIGNALS: sigset_t = unsafe { core::mem::zeroed() };
+
+/// The mask that the program has set.
+fn mask_to_sleep(held: Option<&BlockedSignals>) -> sigset_t {
+    held.map_or_else(|| change_mask(libc::SIG_BLOCK, 0), |held| held.before)
+}
+
+fn add_signals(set: &mut sigset_t, signals: u64) {
     // SAFETY: a set has room for the eight bytes that count.
-    unsafe { *(&raw mut set).cast::<u64>() |= signals };
-    set
+    unsafe { *(&raw mut *set).cast::<u64>() |= signals };
 }
 
 const fn first_word(set: &sigset_t) -> u64 {

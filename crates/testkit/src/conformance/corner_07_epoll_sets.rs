@@ -24,6 +24,7 @@ cases! {
         corner_07_child_removes_from_inherited_set,
         corner_07_exclusive_in_two_sets,
         corner_07_dup_and_original_in_one_set,
+        corner_07_listener_stays_under_its_other_number,
         corner_07_out_and_in_again,
         corner_07_out_then_closed,
         corner_07_out_before_fork,
@@ -570,5 +571,25 @@ fn corner_07_both_kinds_are_told_each_time(family: Family) {
     let set = set_of(&[(client, OUT), (tcp(family), IN)]);
     for _ in 0..50 {
         assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 2);
+    }
+}
+
+fn corner_07_listener_stays_under_its_other_number(family: Family) {
+    for removed_first in [false, true] {
+        let (listening, address) = listener(family);
+        let other = sys::dup(listening).unwrap();
+        let set = set_of(&[(other, 0), (listening, IN)]);
+        let remove = || sys::epoll_control(set, libc::EPOLL_CTL_DEL, other, 0, 0).unwrap();
+        if removed_first {
+            remove();
+        }
+        let client = connect_to(address);
+        if !removed_first {
+            remove();
+        }
+        assert_eq!(sys::epoll_wait(set, 4, 10_000).unwrap().len(), 1);
+        let server = sys::accept(listening).unwrap();
+        expect_alive(client, server);
+        assert_eq!(sys::epoll_wait(set, 4, 0), Ok(Vec::new()));
     }
 }

@@ -17,6 +17,7 @@ cases! {
         corner_07_relatives_get_an_edge_once,
         corner_07_relatives_that_wait_all_hear,
         corner_07_relatives_killed_in_their_sleep_cost_nothing,
+        corner_07_relatives_that_poll_take_no_wake_up,
     ];
 }
 
@@ -281,4 +282,25 @@ fn corner_07_relatives_killed_in_their_sleep_cost_nothing(family: Family) {
         close_both(client, server);
         sys::close(set).unwrap();
     }
+}
+
+/// A relative has polled the socket, and seen it ready, before there is the news for which a set sleeps.
+fn corner_07_relatives_that_poll_take_no_wake_up(family: Family) {
+    let (client, server) = pair(family);
+    let (sleeper, sleeps, told) = (sys::gettid(), Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        sleeps.take();
+        await_asleep(sleeper);
+        assert_eq!(poll_one(server, libc::POLLOUT, 0), libc::POLLOUT);
+        send_all(client, b"x");
+        // Its end would wake the sleeper.
+        told.take();
+    });
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, IN, 7).unwrap();
+    sleeps.pass();
+    assert_eq!(sys::epoll_wait(set, 4, -1).unwrap().len(), 1);
+    told.pass();
+    expect_bytes(server, b"x");
+    child.join();
 }

@@ -6,7 +6,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
-use crate::helpers::{interrupt, interrupting, restarting, send_until_error};
+use crate::helpers::{interrupt, interrupting, nothing, restarting, send_until_error};
 
 cases! {
     families: [
@@ -17,6 +17,7 @@ cases! {
         corner_13_send_partial_when_interrupted,
         corner_13_accept_eintr_and_restart,
         corner_13_accept_eintr_beside_relatives,
+        corner_13_sleeps_beside_a_blocked_signal_that_is_pending,
         corner_13_poll_select_epoll_never_restart,
         corner_13_cancel_in_recv,
         corner_13_cancel_in_accept,
@@ -262,4 +263,29 @@ fn corner_13_cancel_in_poll_and_epoll(family: Family) {
         cancel_in(cancelled::epoll, set);
         expect_alive(client, server);
     }
+}
+
+/// Its handler would restart the call. It is blocked, so it never runs, and nobody is woken again and again.
+fn corner_13_sleeps_beside_a_blocked_signal_that_is_pending(family: Family) {
+    restarting();
+    sys::handle_signal(libc::SIGUSR2, nothing, 0).unwrap();
+    let (listening, address) = listener(family);
+    let raise = || {
+        sys::block_signals(&[libc::SIGUSR1]);
+        sys::signal_thread(sys::gettid(), libc::SIGUSR1).unwrap();
+    };
+    let (thread, task) = start_thread(move || {
+        raise();
+        sys::accept(listening)
+    });
+    await_asleep(task);
+    let client = connect_to(address);
+    let server = join_thread(thread).unwrap();
+    let (thread, task) = start_thread(move || {
+        raise();
+        sys::recv(server, &mut [0; 8], 0)
+    });
+    await_asleep(task);
+    send_all(client, b"abc");
+    assert_eq!(join_thread(thread), Ok(3));
 }

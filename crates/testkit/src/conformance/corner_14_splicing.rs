@@ -25,6 +25,7 @@ cases! {
         corner_14_splicing_to_what_only_appends,
         corner_14_splicing_to_a_listener,
         corner_14_splicing_to_a_listener_of_a_parent,
+        corner_14_splicing_to_a_listener_of_a_child,
         corner_14_splicing_sendfile_from_the_system,
         corner_14_splicing_sendfile_to_a_pipe,
         corner_14_splicing_at_a_mark_before_the_end,
@@ -411,4 +412,18 @@ fn corner_14_splicing_sendfile_to_a_pipe(family: Family) {
     assert_eq!(sys::read(reader, &mut bytes), Ok(4));
     assert_eq!(&bytes, b"sent");
     expect_alive(client, server);
+}
+
+/// To a socket that nobody has bound, and on which a child listens.
+fn corner_14_splicing_to_a_listener_of_a_child(family: Family) {
+    let socket = tcp(family);
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let child = fork_child(|| sys::listen(socket, 16).unwrap());
+    child.join();
+    let [reader, writer] = sys::pipe(0).unwrap();
+    sys::write(writer, b"piped").unwrap();
+    let broken = Err(Errno(libc::EPIPE));
+    assert_eq!(sys::sendfile(socket, file_of(b"file"), None, 4), broken);
+    assert_eq!(sys::splice(reader, socket, 5, 0), broken);
+    assert_eq!(sys::fcntl(socket, libc::F_GETFL, 0), Ok(libc::O_RDWR));
 }

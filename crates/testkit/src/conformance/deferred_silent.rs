@@ -47,6 +47,9 @@ fn deferred_silent_questions(family: Family) {
         assert_eq!(sys::send(client, b"", 0), Ok(0));
         assert_eq!(sys::read(client, &mut []), Ok(0));
         assert_eq!(sys::readv(client, &mut [&mut [], &mut []]), Ok(0));
+        for flags in [0, libc::MSG_WAITALL] {
+            assert_eq!(sys::recvmmsg(client, &mut [], flags), Ok(Vec::new()));
+        }
     });
 }
 

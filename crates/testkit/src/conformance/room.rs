@@ -5,6 +5,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::helpers::file_of;
 
 cases! {
     families: [
@@ -15,6 +16,7 @@ cases! {
         room_lowered_while_connections_wait,
         room_lowered_by_a_child_while_connections_wait,
         room_none_left_for_a_child_that_shuts_the_listener,
+        room_none_left_to_send_to_a_listener,
         room_wake_up_with_none_left,
         room_server_of_few,
         room_server_of_many,
@@ -361,4 +363,24 @@ pub fn answer_at_limit(listening: Descriptor, count: usize) {
         send_all(connection, &bytes);
         sys::close(connection).expect("close");
     }
+}
+
+fn room_none_left_to_send_to_a_listener(family: Family) {
+    let (listening, address) = listener(family);
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let file = file_of(b"file");
+    let [reader, writer] = sys::pipe(0).unwrap();
+    sys::write(writer, b"piped").unwrap();
+    let client = connect_to(address);
+    let next = next_number(listening);
+    set_limits(next + 1, next + 1);
+    let taken = fill_up(listening);
+    assert_eq!(taken.len(), 1);
+    let broken = Err(Errno(libc::EPIPE));
+    assert_eq!(sys::sendfile(listening, file, None, 4), broken);
+    assert_eq!(sys::splice(reader, listening, 5, 0), broken);
+    assert_eq!(sys::fcntl(listening, libc::F_GETFL, 0), Ok(libc::O_RDWR));
+    close_all(taken);
+    let server = sys::accept(listening).unwrap();
+    expect_alive(client, server);
 }

@@ -141,7 +141,7 @@ const fn program_flags(flags: c_int) -> c_int {
 
 /// Whether another process may have made it a listener since.
 pub fn may_be_marked(socket: &Socket) -> bool {
-    socket.has(status::BOUND) && !socket.has(status::KERNEL_CONNECTED)
+    socket.has(status::BOUND | status::SHARED) && !socket.has(status::KERNEL_CONNECTED)
 }
 
 /// The program's flags of a listener that another process has marked, and that this one has not used yet. `None` for
@@ -155,6 +155,17 @@ pub fn of_marked(fd: i32) -> Option<c_int> {
 /// The flags shown to the program, where the file has `file` and the program has set `own`.
 pub const fn shown(file: c_int, own: c_int) -> c_int {
     file & !MARKED | own
+}
+
+/// Runs `call` while the file of a listener has the program's `flags`, and no marks.
+#[cold]
+pub fn with_shown<R>(fd: i32, flags: c_int, call: impl FnOnce() -> R) -> R {
+    end_listening(fd, flags);
+    let result = call();
+    if let Some(now) = read(fd) {
+        write(fd, now & !MARKED | marks(flags));
+    }
+    result
 }
 
 /// Removes the marks: the listener is the kernel's alone from now on.

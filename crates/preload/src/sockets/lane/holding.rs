@@ -21,7 +21,7 @@ use crate::sockets::socket;
 use crate::sockets::socket::{Socket, status};
 
 /// Nanoseconds between the looks of a sleeper for whether its own side has sent something that releases bytes.
-const REPLY_LOOKS: i64 = 5_000_000;
+const REPLY_LOOKS: i64 = 1_000_000;
 
 /// The clock of the time at which held-back bytes become visible.
 fn milliseconds() -> u64 {

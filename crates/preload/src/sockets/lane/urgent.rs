@@ -14,6 +14,7 @@ use netchannel_ring::urgent::{self, Ahead, PublishedMarks};
 use super::holding::apply_cork;
 use super::modes::AtMark;
 use super::modes::Marks;
+use super::modes::PIECE;
 use super::{Lane, ReceiveMode, Stop};
 use crate::descriptors::table::Kind;
 use crate::ground::sys;
@@ -104,17 +105,19 @@ impl Lane {
     #[inline]
     pub fn is_urgent(&self) -> bool {
         self.mark().is_some_and(|mark| {
-            (mark.has_arrived() || self.was_answered_by_reset()) && !self.is_taken(&mark)
+            (mark.has_arrived() || self.was_answered_by_reset(&mark)) && !self.is_taken(&mark)
         })
     }
 
     /// Whether the last bytes met a socket that has ended both directions, and were answered with a reset: an urgent
-    /// byte among them counts as arrived.
+    /// byte in the first packet of them counts as arrived.
     #[cold]
-    fn was_answered_by_reset(&self) -> bool {
+    fn was_answered_by_reset(&self, mark: &Ahead) -> bool {
         const BOTH: u32 = status::SHUT_READ | status::SHUT_WRITE;
         let seen = self.socket.entry.status.load(Ordering::Relaxed);
-        seen & BOTH == BOTH && self.peer_flags() & side_flags::RESET != 0
+        seen & BOTH == BOTH
+            && self.peer_flags() & side_flags::RESET != 0
+            && mark.at.wrapping_sub(self.peer_tail()) < PIECE
     }
 
     /// Whether the end of the peer's stream came before any reset. A killed peer that had read all ended its stream.

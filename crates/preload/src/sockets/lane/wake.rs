@@ -97,18 +97,27 @@ impl Lane {
     /// has the socket is notified: so the socket is marked for the loop here.
     #[inline]
     pub fn note_reported(&self) {
-        if self.mark_own_cell() {
-            self.notify_sets(None);
+        if self.socket.is_unshared() {
+            if self.mark_own_cell() {
+                self.notify_sets(None);
+            }
+        } else if let Some(cell) = self.own_cell() {
+            // The loop may be a relative's, which only the peer can wake; it does so once it looks here.
+            let _ = cell::note(&cell.summary, &cell.ready, self.index as usize);
         }
     }
 
-    /// Marks the socket for the event loop of this side, whichever process has that. True where the loop sleeps: the
-    /// caller wakes it.
+    /// The cell of the event loop of this side, whichever process has that.
+    #[inline]
+    fn own_cell(&self) -> Option<&'static Cell> {
+        let seen = self.own().waiter.load(Ordering::Relaxed);
+        waiter::cell_of(seen).and_then(|index| self.link.cell(self.link.role, index))
+    }
+
+    /// Marks the socket for the event loop of this side. True where the loop sleeps: the caller wakes it.
     #[inline]
     fn mark_own_cell(&self) -> bool {
-        let seen = self.own().waiter.load(Ordering::Relaxed);
-        let cell = waiter::cell_of(seen).and_then(|index| self.link.cell(self.link.role, index));
-        cell.is_some_and(|cell| {
+        self.own_cell().is_some_and(|cell| {
             let Cell {
                 asleep,
                 summary,

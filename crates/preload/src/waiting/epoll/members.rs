@@ -357,8 +357,13 @@ impl EpollSet {
                 state.listeners.remove(number);
                 if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
                     listener.unwatch(self);
-                    // The inner set is shared over fork: a parent still watches what its child closes.
-                    if everywhere {
+                    let is_member = |other: &u32| {
+                        let other = state.items.get(*other as usize);
+                        other.is_some_and(|other| other.word == item.word)
+                    };
+                    // Another number of the listener may be a member, too. The inner set is shared over fork: a parent
+                    // still watches what its child closes.
+                    if everywhere && !state.listeners.as_slice().iter().any(is_member) {
                         self.remove_channel(listener.channel());
                         for queue in listener.queues() {
                             self.remove_channel(queue);

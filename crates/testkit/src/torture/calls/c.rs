@@ -27,7 +27,7 @@ pub fn source(program: &Program, place: usize, kernel: &[String]) -> Result<Stri
         let mut body = Body::default();
         body.step(step)?;
         if waits {
-            let _ = writeln!(text, "        shared->turn = {};", index + 1);
+            let _ = writeln!(text, "        turn_to({});", index + 1);
         }
         let _ = write!(text, "{}", body.lines);
         if index == place {
@@ -43,7 +43,7 @@ pub fn source(program: &Program, place: usize, kernel: &[String]) -> Result<Stri
             );
         }
         if !waits {
-            let _ = writeln!(text, "        shared->turn = {};", index + 1);
+            let _ = writeln!(text, "        turn_to({});", index + 1);
         }
         let _ = writeln!(text, "    }}");
         if !after.is_empty() {

@@ -34,6 +34,13 @@ static int mine(int place, int actor)
         usleep(200);
     return 1;
 }
+/* Not back: a child that was just made ends the step of its fork, and its parent may be further on. */
+static void turn_to(int place)
+{
+    int now = shared->turn;
+    while (now < place && !__atomic_compare_exchange_n(&shared->turn, &now, place, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+}
 static void *bad(void) { return mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 /* A buffer of which only the first half is there. */
 static void *edge(size_t size)

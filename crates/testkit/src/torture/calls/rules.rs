@@ -160,7 +160,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, &["bind"], ["", "setsockopt*SO_RCVBUF&SHUT_WR|setsockopt*SO_RCVBUF&SHUT_RDWR", "-1 EINVAL", "0"]),
     rule("8.9", Rest, RECEIVING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n|0|-1 EAGAIN", "-1 EPIPE"]),
     // An urgent byte, or an end, that TCP's window holds back has not arrived yet.
-    rule("8.9", Once, RECEIVING, ["MSG_OOB", "100000|400000", "-1 EAGAIN|-1 EINVAL", "n"]),
+    rule("8.9", Once, RECEIVING, ["MSG_OOB", "100000|400000", "-1 EAGAIN|-1 EINVAL", "n|0"]),
     rule("8.9", Rest, LOOKS, ["", "send*-1, MSG_OOB", "0|waited interrupted", "n|waited"]),
     rule("8.9", Rest, SENDING, ["", "100000|400000", "-1 ECONNRESET", "-1 EPIPE"]),
     // TCP returns as many bytes at once as the receiver's buffer holds.
@@ -195,7 +195,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE", "0", "-1 ENOTCONN"]),
     // They are there before a reset with which TCP would lose them.
-    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n"]),
+    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n|0"]),
     // A port of a connection that is closed, or in TIME_WAIT.
     rule("8.11", Rest, &["bind"], ["", "exit|close|exec|SHUT_WR&SHUT_RDWR", "-1 EADDRINUSE", "0"]),
     // A port of a listener that is gone, whose connections another process has.
@@ -231,6 +231,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
     // TCP begins at another sequence number, which counts as sent.
     rule("8.27", Once, &["ioctl"], ["TIOCOUTQ", "unspec", "0 int", "0 int"]),
+    rule("8.27", Rest, SETS, ["", "SOCK_NONBLOCK&connect&TCP_NOTSENT_LOWAT", "n", "n"]),
     // The connect that failed is another process's.
     rule("8.27", Rest, &["connect", "listen"], ["", "connect&fork|connect&exec", "0|-1 EINPROGRESS", "-1 EINVAL|-1 ECONNABORTED"]),
     rule("8.27", Rest, &["bind", "connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
@@ -299,7 +300,7 @@ const UNSTEADY: &[Rule] = &[
     rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "0|n|-1 EBADF|waited", "0|n|-1 EBADF|waited"]),
     // The first part of a large send may wake a waiting reader: TCP promises no more.
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
-    rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted"]),
+    rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted|waited n"]),
     rule("which of several threads accepts is no promise", Rest, &["accept", "accept4"], ["", "thread", "waited n|waited interrupted -1 EINTR", "waited n|waited interrupted -1 EINTR"]),
     rule("what a number names that is closed meanwhile is no promise", Once, LOOKS, ["", "thread&close", "waited interrupted n", "waited interrupted|waited n"]),
     rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n|waited n", "n|waited n"]),
