@@ -157,18 +157,7 @@ pub fn sleep_restarting(
             events: libc::POLLIN,
             revents: 0,
         };
-        let all = RESTARTING.load(Ordering::Relaxed);
-        let mixed = all != 0 && INTERRUPTING.load(Ordering::Relaxed) != 0;
-        let mut mask = if mixed {
-            mask_to_sleep(held)
-        } else {
-            NO_SIGNALS
-        };
-        // One that the program itself blocks may be pending all the time, and ends no sleep.
-        let restarting = all & !first_word(&mask);
-        let mixed = mixed && restarting != 0;
-        let signal_descriptor = mixed.then(|| descriptor_of(restarting)).flatten();
-        let Some(signal_descriptor) = signal_descriptor.map(attach::make_internal) else {
+        let Some((signal_descriptor, mask)) = watch_restarting(held) else {
             let mut set = [entry];
             match poll(&mut set, BlockedSignals::mask(held)) {
                 Err(libc::EINTR) if INTERRUPTING.load(Ordering::Relaxed) == 0 => continue,
@@ -182,7 +171,6 @@ pub fn sleep_restarting(
                 ..entry
             },
         ];
-        add_signals(&mut mask, restarting);
         let slept = cancel::guarded(
             || attach::close_internal(signal_descriptor),
             || poll(&mut set, &raw const mask),
@@ -214,17 +202,23 @@ pub fn descriptor_of(signals: u64) -> Option<c_int> {
     c_int::try_from(made).ok()
 }
 
-// SAFETY: all zero is a valid set of signals.
-const NO_SIGNALS: sigset_t = unsafe { core::mem::zeroed() };
-
-/// The mask that the program has set.
-fn mask_to_sleep(held: Option<&BlockedSignals>) -> sigset_t {
-    held.map_or_else(|| change_mask(libc::SIG_BLOCK, 0), |held| held.before)
-}
-
-fn add_signals(set: &mut sigset_t, signals: u64) {
+/// Where some handlers end a call and others restart it: a descriptor that is readable for the signals of the latter, and
+/// the mask to sleep with.
+fn watch_restarting(held: Option<&BlockedSignals>) -> Option<(c_int, sigset_t)> {
+    let all = RESTARTING.load(Ordering::Relaxed);
+    if all == 0 || INTERRUPTING.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let mut mask = held.map_or_else(|| change_mask(libc::SIG_BLOCK, 0), |held| held.before);
+    // One that the program itself blocks may be pending all the time, and ends no sleep.
+    let restarting = all & !first_word(&mask);
+    if restarting == 0 {
+        return None;
+    }
+    let descriptor = attach::make_internal(descriptor_of(restarting)?);
     // SAFETY: a set has room for the eight bytes that count.
-    unsafe { *(&raw mut *set).cast::<u64>() |= signals };
+    unsafe { *(&raw mut mask).cast::<u64>() |= restarting };
+    Some((descriptor, mask))
 }
 
 const fn first_word(set: &sigset_t) -> u64 {

@@ -101,8 +101,12 @@ pub fn begin_listening(socket: &Socket, fd: i32, known: bool) {
 
 /// Sets the marks of a listener according to the program's flags.
 pub fn apply_marks(socket: &Socket, fd: i32) {
-    if let Some(flags) = read(fd) {
-        write(fd, flags & !MARKED | marks(of(socket)));
+    mark(fd, of(socket));
+}
+
+fn mark(fd: i32, flags: c_int) {
+    if let Some(now) = read(fd) {
+        write(fd, now & !MARKED | marks(flags));
     }
 }
 
@@ -162,9 +166,7 @@ pub const fn shown(file: c_int, own: c_int) -> c_int {
 pub fn with_shown<R>(fd: i32, flags: c_int, call: impl FnOnce() -> R) -> R {
     end_listening(fd, flags);
     let result = call();
-    if let Some(now) = read(fd) {
-        write(fd, now & !MARKED | marks(flags));
-    }
+    mark(fd, flags);
     result
 }
 
