@@ -18,6 +18,7 @@ cases! {
         corner_07_relatives_that_wait_all_hear,
         corner_07_relatives_killed_in_their_sleep_cost_nothing,
         corner_07_relatives_that_poll_take_no_wake_up,
+        corner_07_relatives_that_sleep_hear_of_new_members,
     ];
 }
 
@@ -302,5 +303,30 @@ fn corner_07_relatives_that_poll_take_no_wake_up(family: Family) {
     assert_eq!(sys::epoll_wait(set, 4, -1).unwrap().len(), 1);
     told.pass();
     expect_bytes(server, b"x");
+    child.join();
+}
+
+/// Whoever sleeps in a set without members is told of one that a relative adds, also where it went to sleep before there
+/// were relatives.
+fn corner_07_relatives_that_sleep_hear_of_new_members(family: Family) {
+    let expect_told = |set: Descriptor| {
+        let told = sys::epoll_wait(set, 4, 10_000).unwrap();
+        assert!(matches!(told[..], [one] if one.data == 5), "{told:?}");
+    };
+    let (client, server) = pair(family);
+    send_all(server, b"unread");
+    let set = sys::epoll_create().unwrap();
+    let child = fork_child(|| expect_told(set));
+    await_asleep(child.process);
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 5).unwrap();
+    child.join();
+
+    let set = sys::epoll_create().unwrap();
+    let (sleeper, task) = start_thread(move || expect_told(set));
+    await_asleep(task);
+    let child = fork_child(|| {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, IN, 5).unwrap();
+    });
+    join_thread(sleeper);
     child.join();
 }

@@ -64,13 +64,18 @@ impl EpollSet {
         }
     }
 
-    /// Adds the wake-up descriptor to the set in which threads sleep.
-    pub(super) fn register_wake_descriptor(&self, wake_descriptor: c_int) {
-        let (set, data) = if self.detached.load(Ordering::Acquire) {
+    /// The set in which threads sleep, and the data word that wakes them there.
+    pub(super) fn wake_place(&self) -> (c_int, u64) {
+        if self.detached.load(Ordering::Acquire) {
             (self.fd.load(Ordering::Relaxed), own_data() | NUMBER)
         } else {
             (self.inner.load(Ordering::Acquire), inner_data::WAKE << 32)
-        };
+        }
+    }
+
+    /// Adds the wake-up descriptor to the set in which threads sleep.
+    pub(super) fn register_wake_descriptor(&self, wake_descriptor: c_int) {
+        let (set, data) = self.wake_place();
         let _ = sys::epoll_control(set, EPOLL_CTL_ADD, wake_descriptor, flag(EPOLLIN), data);
     }
 

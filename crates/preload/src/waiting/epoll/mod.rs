@@ -29,6 +29,7 @@ mod lingering;
 mod lists;
 mod members;
 mod nested;
+mod others;
 mod packing;
 mod report;
 mod shared;

@@ -91,6 +91,12 @@ pub fn before_fork() {
         }
         set.shared.store(state.board.is_some(), Ordering::Relaxed);
         set.enrolled.store(false, Ordering::Relaxed);
+        if set.sleepers.load(Ordering::SeqCst) > 0
+            && let Some(board) = &state.board
+        {
+            // A thread that sleeps in it does not pass by to register.
+            board.enroll(process::number());
+        }
     }
 }
 
@@ -139,27 +145,6 @@ impl EpollSet {
         }
         state.board = Some(board);
         self.shared.store(true, Ordering::Relaxed);
-    }
-
-    /// Registers the process as a user of a shared set: the other processes then bound their sleeps.
-    #[cold]
-    pub(super) fn enroll(&self) {
-        if !self.enrolled.load(Ordering::Relaxed)
-            && !self.enrolled.swap(true, Ordering::Relaxed)
-            && let Some(state) = self.state.lock()
-            && let Some(board) = &state.board
-        {
-            board.enroll(process::number());
-        }
-    }
-
-    /// Whether another process uses the set, too.
-    pub(super) fn has_others(&self, state: &State) -> bool {
-        self.shared.load(Ordering::Relaxed)
-            && state
-                .board
-                .as_ref()
-                .is_some_and(|board| board.has_others(process::number()))
     }
 
     /// Allocates a number for a new member that no process uses.

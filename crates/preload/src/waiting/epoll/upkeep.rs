@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use super::item::Item;
 use super::packing::kernel_events_of;
-use super::{EpollSet, Membership, NUMBER, State, all, by_index, flag, own_data, spares};
+use super::{EpollSet, Membership, NUMBER, State, all, by_index, flag, others, own_data, spares};
 use crate::descriptors::table::{self, Kind};
 use crate::ground::sys;
 use crate::sockets::link::LinkEnd;
@@ -198,6 +198,7 @@ pub fn add_link(link: &'static LinkEnd) {
 /// A descriptor of the library is about to get a new number: registers it under that in all sets.
 pub fn relocate(from: i32, to: i32) {
     spares::relocate(from, to);
+    others::relocate(from, to);
     for set in all() {
         if let Some(mut state) = set.state.lock()
             && let Some(board) = &mut state.board
