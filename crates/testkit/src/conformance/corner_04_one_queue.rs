@@ -157,8 +157,10 @@ fn corner_04_one_queue_wakes_a_sleeping_loop_at_once(family: Family) {
                 echo_one(queued);
             }
         }),
-        fork_child(|| loop {
-            echo_one(plain);
+        fork_child(|| {
+            loop {
+                echo_one(plain);
+            }
         }),
     ];
     let answer_of_a_sleeper = |address| {

@@ -134,6 +134,10 @@ pub const KEPT: &[Rule] = &[
     rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "-1 EAGAIN|waited", "n"]),
     // An acknowledgement ends the only wait for no bytes: TCP answers a silent client again.
     rule("8.3", Once, RECEIVING, ["good, 0,|{5,|, 5)", "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
+    // A client that was announced for its signal is reset with its listener.
+    rule("8.3", Rest, RECEIVING, ["", "TCP_DEFER_ACCEPT&F_SETSIG|TCP_DEFER_ACCEPT&F_SETOWN", "-1 EAGAIN|waited", "-1 ECONNRESET"]),
+    // Of a one-shot member nobody is told whose process has closed it: so another one is.
+    rule("8.33", Rest, SETS, ["", "EPOLLONESHOT&fork&close", "0|waited", "n"]),
     rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_INFO", "", "", ""]),
     rule("8.8", Once, &["getsockopt"], ["TCP_MAXSEG", "", "", ""]),
@@ -152,7 +156,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, &["ioctl"], ["FIONREAD", "100000|400000", "0 int", "0 int"]),
-    rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD", "0", "-1 ENOTCONN"]),
+    // A reset that lies outside of a window, or behind one that is full, is not heard of.
+    rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD|100000&SHUT_RD|400000&SHUT_RD", "0", "-1 ENOTCONN"]),
+    rule("8.9", Rest, &["shutdown"], ["", "setsockopt*SO_RCVBUF", "0", "-1 ENOTCONN"]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
     // What a window holds back, its end with it, meets no closed or shut socket yet.
@@ -188,6 +194,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Once, RECEIVING, ["good, 0,|{5,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
     rule("8.10", Rest, &["shutdown"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 ENOTCONN", "0"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 ECONNRESET", "n|-1 EPIPE"]),
+    // Those that meet a closed socket end the connection.
+    rule("8.10", Rest, &["bind"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "0", "-1 EINVAL"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n", "n"]),
     // They have arrived at who closes without reading them.
     rule("8.10", Rest, SENDING, ["", "MSG_MORE&close|SPLICE_F_MORE&close", "-1 EPIPE", "-1 ECONNRESET"]),
@@ -197,7 +205,7 @@ pub const KEPT: &[Rule] = &[
     // They are there before a reset with which TCP would lose them.
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE", "-1 ECONNRESET", "n|0"]),
     // A port of a connection that is closed, or in TIME_WAIT.
-    rule("8.11", Rest, &["bind"], ["", "exit|close|exec|SHUT_WR&SHUT_RDWR", "-1 EADDRINUSE", "0"]),
+    rule("8.11", Rest, &["bind"], ["", "exit|close|dup2|dup3|exec|SHUT_WR&SHUT_RDWR", "-1 EADDRINUSE", "0"]),
     // A port of a listener that is gone, whose connections another process has.
     rule("8.11", Rest, &["bind"], ["", "accept&unspec&fork|accept&shutdown&fork", "-1 EADDRINUSE", "0"]),
     // A name that it would have given is missing afterwards.
@@ -253,8 +261,18 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.32", Rest, &["pipe2"], ["", "setrlimit&exec|setrlimit&fork", "0 pair", "0 pair"]),
     rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
+    // No number is left for what the library needs.
+    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&exec", "n", "-1 EPIPE"]),
+    rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "n|waited n", "-1 ECONNRESET|-1 EAGAIN|waited interrupted -1"]),
+    rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "-1 EBADF", "-1 ENOTSOCK"]),
+    rule("8.32", Rest, &["epoll_ctl"], ["", "setrlimit*NOFILE&fork", "0", "-1 EMFILE"]),
+    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&unspec", "-1 ECONNRESET", "-1 EPIPE"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     rule("8.33", Rest, SETS, ["", "EPOLLET&listen&fork", "0|waited", "n"]),
+    // A thread has a table of descriptors of its own (CLOSE_RANGE_UNSHARE).
+    rule("8.36", Rest, &[], ["", "thread&close_range*2)", "", ""]),
+    // Of two clients that wait the one whose link is new is accepted last.
+    rule("8.23", Rest, RECEIVING, ["", "listen&exec&accept", "waited interrupted -1", "waited n"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
@@ -301,6 +319,7 @@ const UNSTEADY: &[Rule] = &[
     // The first part of a large send may wake a waiting reader: TCP promises no more.
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
     rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted|waited n"]),
+    rule("which of several that receive gets which bytes is no promise", Rest, RECEIVING, ["MSG_WAITALL", "thread|fork", "waited n", "waited n|waited interrupted n"]),
     rule("which of several threads accepts is no promise", Rest, &["accept", "accept4"], ["", "thread", "waited n|waited interrupted -1 EINTR", "waited n|waited interrupted -1 EINTR"]),
     rule("what a number names that is closed meanwhile is no promise", Once, LOOKS, ["", "thread&close", "waited interrupted n", "waited interrupted|waited n"]),
     rule("which member is told first is no promise", Rest, SETS, ["{1,|{2,", "", "n|waited n", "n|waited n"]),
@@ -336,6 +355,9 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     if is_held && (bytes || text.contains("FIONREAD") && more_is_there(difference)) {
         return Some(&NAGLE);
     }
+    if step.form.name.starts_with("accept") && only_the_name_differs(difference) {
+        return Some(&ORDER);
+    }
     let open: &[Rule] = if OPEN_TOO.load(Ordering::Relaxed) {
         &[]
     } else {
@@ -364,6 +386,20 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
 
 /// Bytes that Nagle's algorithm or a delayed acknowledgement holds back over TCP for some milliseconds arrive at once.
 pub const NAGLE: Rule = rule("8.10", Rest, &[], ["", "", "", ""]);
+
+/// Of clients that wait, one may be accepted before another that came earlier.
+pub const ORDER: Rule = rule("8.23", Rest, &[], ["", "", "", ""]);
+
+fn only_the_name_differs(difference: &Difference) -> bool {
+    let parts = |text: &str| {
+        let (result, name) = text
+            .split_once(" name=[::1]:p")
+            .or_else(|| text.split_once(" name=127.0.0.1:p"))?;
+        Some((result.to_owned(), name.len()))
+    };
+    let (kernel, other) = (parts(&difference.kernel), parts(&difference.other));
+    kernel.is_some() && kernel == other
+}
 
 fn more_is_there(difference: &Difference) -> bool {
     let count = |text: &str| {
