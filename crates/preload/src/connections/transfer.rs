@@ -133,6 +133,8 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         Ok(()) if lane.socket.has(status::DISSOLVED) => return Err(libc::EPIPE),
                         Ok(()) => {
                             while at_start && is_woken_below_low_water(lane) {
+                                // It may have come since the token was taken.
+                                let ready = |lane: &Lane| ready(lane) || lane.is_urgent();
                                 if wait::sleep_on(lane, bits::DATA, ready).is_err() {
                                     target = 1;
                                     break;
