@@ -112,14 +112,21 @@ stop_all() {
     STARTED=()
 }
 
-# wait_end PID SECONDS: waits for a started program to end by itself and returns its exit code.
+# wait_end PID SECONDS: waits for a started program to end by itself and returns its exit code. Says of one that does
+# not end what each of its threads does.
 wait_end() {
-    local pid=$1 i
+    local pid=$1 i thread
     for ((i = 0; i < $2 * 50; i++)); do
         alive "$pid" || break
         sleep 0.02
     done
-    if alive "$pid"; then fail "process $pid did not end within $2 s"; fi
+    if alive "$pid"; then
+        for thread in "/proc/$pid/task"/*; do
+            printf '%s: %s, in %s, system call %s\n' "$thread" "$(grep -h '^State:' "$thread/status")" \
+                "$(cat "$thread/wchan")" "$(cat "$thread/syscall")" >&2
+        done
+        fail "process $pid did not end within $2 s"
+    fi
     wait "$pid"
 }
 

@@ -107,11 +107,11 @@ scenario() {
     until_true 5 "the replica's deletion" eval 'redis-cli -p "$PORT" exists followed | grep -q 0'
     observe "digest of the replica $(cli debug digest)"
     cli shutdown nosave >/dev/null 2>&1 || true
-    wait_end "$LAST_STARTED" 10 && observe "replica: exit 0"
+    wait_end "$LAST_STARTED" 40 && observe "replica: exit 0"
 
     PORT=$primary
     cli shutdown nosave >/dev/null 2>&1 || true
-    wait_end "$server" 10 && observe "server: exit 0"
+    wait_end "$server" 40 && observe "server: exit 0"
     rm -rf "$FOLDER/appendonlydir"
     start_redis from-dump --appendonly no
     observe "keys in the dump: $(cli dbsize | grep -cE '^[0-9]+$')"

@@ -48,6 +48,11 @@ fn is_woken_below_low_water(lane: &Lane) -> bool {
         && !lane.is_urgent()
 }
 
+/// Whether an urgent byte wakes a reader for the bytes before it, as few as they are.
+fn is_urgent_below_low_water(lane: &Lane) -> bool {
+    lane.waits_for_low_water() && lane.is_urgent()
+}
+
 #[inline(always)]
 unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
@@ -116,15 +121,13 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                     let received = if peek { total as u64 } else { 0 };
                     let at_start = offset + received == 0;
                     let ready = |lane: &Lane| {
-                        if at_start {
-                            // A peek leaves an urgent byte in its place.
-                            if peek {
-                                lane.is_readable()
-                            } else {
-                                lane.has_input()
-                            }
-                        } else {
+                        if !at_start {
                             lane.has_more_than(offset, received)
+                        } else if peek {
+                            // A peek leaves an urgent byte in its place.
+                            lane.is_readable() || is_urgent_below_low_water(lane)
+                        } else {
+                            lane.has_input() || is_urgent_below_low_water(lane)
                         }
                     };
                     match wait::sleep_on(lane, bits::DATA, ready) {
@@ -133,8 +136,6 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         Ok(()) if lane.socket.has(status::DISSOLVED) => return Err(libc::EPIPE),
                         Ok(()) => {
                             while at_start && is_woken_below_low_water(lane) {
-                                // It may have come since the token was taken.
-                                let ready = |lane: &Lane| ready(lane) || lane.is_urgent();
                                 if wait::sleep_on(lane, bits::DATA, ready).is_err() {
                                     target = 1;
                                     break;

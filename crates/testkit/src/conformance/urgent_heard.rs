@@ -18,6 +18,7 @@ cases! {
         urgent_sleeping_reader_passes_over_it,
         urgent_sleeping_peek_leaves_it,
         urgent_sleeping_waitall_ends,
+        urgent_as_a_reader_below_low_water_begins_to_sleep,
         urgent_signals_the_process,
         urgent_signals_the_thread,
         urgent_signals_the_group,
@@ -215,6 +216,37 @@ fn urgent_sleeping_waitall_ends(family: Family) {
     join_thread(reader);
     assert_eq!(sys::at_mark(client), Ok(true));
     expect_taken(client, b'!');
+}
+
+/// The urgent byte comes at any moment between the call and its sleep.
+fn urgent_as_a_reader_below_low_water_begins_to_sleep(family: Family) {
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    let (client, server) = pair(family);
+    set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 50);
+    for peek in [0, libc::MSG_PEEK] {
+        for round in 0..150 {
+            let before = BEGUN.load(Ordering::Relaxed);
+            let (thread, _) = start_thread(move || {
+                BEGUN.fetch_add(1, Ordering::Relaxed);
+                sys::recv(client, &mut [0; 100], peek)
+            });
+            while BEGUN.load(Ordering::Relaxed) == before {
+                std::hint::spin_loop();
+            }
+            for _ in 0..round * 20 {
+                std::hint::spin_loop();
+            }
+            send_urgent(server, b"ab!");
+            assert_eq!(join_thread(thread), Ok(2), "round {round}");
+            expect_taken(client, b'!');
+            if peek != 0 {
+                assert_eq!(sys::recv(client, &mut [0; 100], 0), Ok(2));
+                // A peek that stands at the mark sees bytes twice when TCP moves it on for the next one.
+                send_all(server, &[b'x'; 50]);
+                assert_eq!(sys::recv(client, &mut [0; 100], 0), Ok(50));
+            }
+        }
+    }
 }
 
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
