@@ -3,5 +3,6 @@
 pub mod accepting;
 pub mod asking;
 pub mod connection;
+mod replaced;
 pub mod splicing;
 pub mod transfer;

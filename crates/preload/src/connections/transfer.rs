@@ -6,6 +6,7 @@ use libc::{c_int, iovec};
 use netchannel_abi::link::waiter as bits;
 
 use crate::connections::connection;
+use crate::connections::replaced;
 use crate::descriptors::user;
 use crate::ground::{cancel, real};
 use crate::sockets::lane::{Lane, ReceiveMode, Stop, Urgent};
@@ -115,6 +116,8 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         if finds_end(lane) {
                             continue;
                         }
+                        // What was noted meanwhile. The next call finds it.
+                        housekeeping::carry();
                         return Err(libc::EAGAIN);
                     }
                     // A peek leaves what it has received.
@@ -134,6 +137,10 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         // Another process has dissolved it meanwhile. The error that this left is for others.
                         Ok(()) if lane.socket.has(status::DISSOLVED) && total > 0 => break 'vectors,
                         Ok(()) if lane.socket.has(status::DISSOLVED) => return Err(libc::EPIPE),
+                        Ok(()) if replaced::is_replaced(lane) => {
+                            // SAFETY: the caller's promise.
+                            return unsafe { replaced::receive(lane.fd, vectors, flags) };
+                        }
                         Ok(()) => {
                             while at_start && is_woken_below_low_water(lane) {
                                 if wait::sleep_on(lane, bits::DATA, ready).is_err() {
@@ -383,6 +390,15 @@ unsafe fn send_vectors(
                     }
                     let length = if whole { vector.iov_len } else { 1 };
                     match wait::sleep_on(lane, bits::SPACE, |lane| lane.has_room_for(length)) {
+                        Ok(()) if replaced::is_replaced(lane) => {
+                            let left = vectors.get(index..).unwrap_or_default();
+                            // SAFETY: the caller's promise.
+                            let sent = unsafe { replaced::send(lane.fd, left, done, flags) };
+                            return sent.map(|sent| total + sent).or_else(|error| match total {
+                                0 => Err(error),
+                                total => Ok(total),
+                            });
+                        }
                         Ok(()) => {}
                         Err(_) if total > 0 => return Ok(total),
                         Err(error) => return Err(error),

@@ -19,6 +19,7 @@ mod corner_02_close;
 mod corner_02_shared;
 mod corner_03_fork;
 mod corner_03_left;
+mod corner_04_killed_loops;
 mod corner_04_leavers;
 mod corner_04_one_queue;
 mod corner_04_prefork;

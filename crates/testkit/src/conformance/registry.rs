@@ -9,6 +9,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_03_fork::CASES,
     crate::corner_03_left::CASES,
     crate::corner_04_prefork::CASES,
+    crate::corner_04_killed_loops::CASES,
     crate::corner_04_leavers::CASES,
     crate::corner_04_one_queue::CASES,
     crate::corner_04_queue::CASES,

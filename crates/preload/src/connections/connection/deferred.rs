@@ -258,7 +258,7 @@ fn connect_from(made: i32, local: &Address, peer: &Address) {
 }
 
 /// Connects, and lets the kernel note that it is connected, as it does for a call that waits.
-fn connect_at_once(made: i32, to: &Address) -> bool {
+pub(super) fn connect_at_once(made: i32, to: &Address) -> bool {
     let mut connected = names::connect(made, to);
     if connected == Err(libc::EINPROGRESS) {
         let mut set = [libc::pollfd {
@@ -272,7 +272,7 @@ fn connect_at_once(made: i32, to: &Address) -> bool {
     matches!(connected, Ok(()) | Err(libc::EISCONN | libc::EALREADY))
 }
 
-fn bind(fd: i32, to: &Address) -> Result<usize, i32> {
+pub(super) fn bind(fd: i32, to: &Address) -> Result<usize, i32> {
     let (name, size) = names::to_sockaddr(to);
     let words = [sys::int(fd), (&raw const name).addr(), size, 0, 0, 0];
     // SAFETY: the kernel reads `name`.

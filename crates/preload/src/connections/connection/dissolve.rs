@@ -171,7 +171,7 @@ fn end_connection(lane: &Lane, reset: u32, unreported: i32) {
 fn replace(fd: i32, socket: &Socket, made: i32, flags: u32) -> Result<(), i32> {
     let former = socket.entry.local.load().port;
     let shown = names::kernel_address(made, false).map_or(0, |own| own.port);
-    let turned = become_kernel(fd, socket, made, flags)?;
+    let turned = become_kernel(fd, socket, made, flags, |_| Ok(()))?;
     turned.entry.error.store(0, Ordering::Relaxed);
     turned.local.former_port.note(shown, former);
     Ok(())

@@ -8,6 +8,7 @@
 use netchannel_abi::link::side_flags;
 use netchannel_abi::reason::Reason;
 
+use super::reconnecting::connect_anew;
 use super::replacing::{become_kernel, make_kernel};
 use super::{REPLACING, falls_back, refused_connects};
 use crate::descriptors::names;
@@ -24,9 +25,12 @@ pub fn carry_noted() -> bool {
         return false;
     };
     for (word, fd) in words {
-        let found = socket::of_word(word).filter(|socket| socket.has(status::PENDING));
-        if let Some((fd, socket)) = descriptor(word, fd).zip(found) {
-            carry_on(fd, &socket);
+        if let Some((fd, socket)) = descriptor(word, fd).zip(socket::of_word(word)) {
+            if socket.has(status::PENDING) {
+                carry_on(fd, &socket);
+            } else {
+                connect_anew(fd, &socket);
+            }
         }
     }
     true
@@ -55,8 +59,8 @@ fn carry_on(fd: i32, socket: &Socket) {
         match connected {
             Ok(()) | Err(libc::EINPROGRESS) => {
                 let slept = replacement::begin(fd);
-                let replaced =
-                    become_kernel(fd, socket, made, side_flags::FIN | side_flags::CLOSED);
+                let flags = side_flags::FIN | side_flags::CLOSED;
+                let replaced = become_kernel(fd, socket, made, flags, |_| Ok(()));
                 if slept {
                     replacement::end();
                 }

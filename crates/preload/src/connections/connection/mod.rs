@@ -13,6 +13,7 @@ pub mod kernel_retries;
 mod leaving;
 mod pending;
 mod rebinding;
+mod reconnecting;
 pub mod refused_connects;
 mod replacing;
 mod shutdown;

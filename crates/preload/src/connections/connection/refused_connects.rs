@@ -1,5 +1,5 @@
-//! Connects that the daemons have refused and the kernel may carry on: a refusal is found under various locks and noted
-//! here, and `carry_noted` carries the connects on when the locks are released.
+//! Connects that the daemons have refused and the kernel may carry on, and connections that are to be made anew: either
+//! is found under various locks and noted here, and `carry_noted` carries them on when the locks are released.
 
 use core::sync::atomic::Ordering;
 
@@ -41,7 +41,7 @@ pub(super) fn may_carry(socket: &Socket, error: i32) -> bool {
 }
 
 /// Notes a socket that is to be carried on. False where that is impossible now.
-pub(super) fn note(lane: &Lane) -> bool {
+pub fn note(lane: &Lane) -> bool {
     let Some(mut words) = WORDS.lock() else {
         return false;
     };

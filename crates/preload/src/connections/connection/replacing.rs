@@ -59,12 +59,14 @@ fn bind_without_port(socket: &Socket, made: i32, own: Address) {
     }
 }
 
-/// Puts `made`, which is consumed, in the place of a virtual socket that is over. The peer gets `flags`.
+/// Puts `made`, which is consumed, in the place of a virtual socket that is over. The peer gets `flags`. `carry` is run
+/// while no thread can send or receive; where it fails, all stays as it is.
 pub(super) fn become_kernel(
     fd: i32,
     socket: &Socket,
     made: i32,
     flags: u32,
+    carry: impl FnOnce(&Lane) -> Result<(), i32>,
 ) -> Result<Socket, i32> {
     let Some(lane) = Lane::of(*socket, fd) else {
         sys::close(made);
@@ -80,6 +82,12 @@ pub(super) fn become_kernel(
     });
     lock::acquire(&entry.transmit.lock);
     lock::acquire(&entry.receive.lock);
+    if let Err(error) = carry(&lane) {
+        lock::release(&entry.transmit.lock);
+        lock::release(&entry.receive.lock);
+        sys::close(made);
+        return Err(error);
+    }
     // A reset by this side stays.
     let reset_before = lane.own().flags.load(Ordering::Relaxed) & side_flags::RESET;
     let flags = flags | reset_before;

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::{Geometry, Side, side_flags};
+use netchannel_abi::link::{Geometry, Role, Side, side_flags};
 use netchannel_ring::switch::{self, Position};
 use netchannel_shm::split::{Direction, Transfer};
 
@@ -18,8 +18,8 @@ const BY_PREAD: u32 = 1;
 
 /// The ring that is read, and the sequence of the move that led to it.
 #[derive(Clone, Copy)]
-struct ReadRing {
-    ring: Geometry,
+pub(super) struct ReadRing {
+    pub ring: Geometry,
     adopted: u64,
 }
 
@@ -233,21 +233,42 @@ impl Lane {
     fn view(&self) -> ReadRing {
         let receive = &self.socket.entry.receive;
         let word = receive.geometry.load(Ordering::Relaxed);
-        let ring = if word == 0 {
-            let (role, index) = (self.link.role.other(), self.index as usize);
-            self.link.layout.small_ring(role, index)
-        } else {
-            Geometry::from_word(word)
-        };
-        let adopted = receive.switch_sequence.load(Ordering::Relaxed);
+        if word == 0 {
+            return self.first_ring(self.link.role.other());
+        }
+        let (ring, adopted) = (
+            Geometry::from_word(word),
+            receive.switch_sequence.load(Ordering::Relaxed),
+        );
         ReadRing { ring, adopted }
+    }
+
+    /// The first ring in which the side of `role` sends.
+    #[inline]
+    pub(super) fn first_ring(&self, role: Role) -> ReadRing {
+        ReadRing {
+            ring: self.link.layout.small_ring(role, self.index as usize),
+            adopted: 0,
+        }
     }
 
     /// How many bytes from `head` on may be read in one ring, after `view` has moved to the ring that has the byte
     /// `skip` further on.
     #[inline(always)]
     fn advance(&self, view: &mut ReadRing, head: u64, skip: u64) -> Option<u64> {
-        let (role, index) = (self.link.role.other(), self.index as usize);
+        self.advance_in(self.link.role.other(), view, head, skip)
+    }
+
+    /// As [`Self::advance`], in what the side of `role` has sent.
+    #[inline(always)]
+    pub(super) fn advance_in(
+        &self,
+        role: Role,
+        view: &mut ReadRing,
+        head: u64,
+        skip: u64,
+    ) -> Option<u64> {
+        let index = self.index as usize;
         let position = Position {
             head,
             size: view.ring.size(),
@@ -265,7 +286,11 @@ impl Lane {
             switch_sequence,
             geometry,
             ..
-        } = self.peer();
+        } = if role == self.link.role {
+            self.own()
+        } else {
+            self.peer()
+        };
         let seen = switch::look(position, tail, switch_sequence, geometry, accept).ok()?;
         match seen.moved {
             Some(moved) if seen.in_ring <= skip => {

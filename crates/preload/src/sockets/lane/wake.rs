@@ -331,9 +331,8 @@ impl Lane {
             (true, true) => self.link.check(),
             _ => !self.is_anchor_closed(),
         };
-        if !lives && !self.socket.has(status::PEER_GONE) {
-            self.drop_held_of_dead();
-            self.socket.mark(status::PEER_GONE);
+        if !lives && !self.socket.has(status::PEER_GONE) && !self.may_connect_anew() {
+            self.note_end();
         }
     }
 
