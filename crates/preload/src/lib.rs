@@ -110,7 +110,6 @@ fn register() {
     let _ = exclusion::LEAVE_LIBRARY.set(withdrawal::leave_library);
     let _ = passing::ADOPT_STANDARD.set(hooks::streams::adopt_standard);
     let _ = lane::CARRY_ON.set(connection::carry_on_or_fail);
-    let _ = lane::CONNECT_ANEW.set(connection::refused_connects::note);
     let _ = lane::NOTIFY_SETS.set(epoll::changed);
     // The last registration: once it is set the process may attach.
     let _ = attach::OBSERVER.set(&Region);

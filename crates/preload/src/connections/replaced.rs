@@ -8,8 +8,13 @@ use crate::sockets::lane::Lane;
 use crate::waiting::housekeeping;
 
 /// Whether the socket is the kernel's by now. Carries on what is noted. The caller holds no lock of a socket.
-#[cold]
+#[inline]
 pub fn is_replaced(lane: &Lane) -> bool {
+    (housekeeping::are_due() || !lane.socket.is(lane.fd)) && is_kernel(lane)
+}
+
+#[cold]
+fn is_kernel(lane: &Lane) -> bool {
     housekeeping::carry();
     table::get(lane.fd) == Word(lane.socket.word.0 & !0xff | Kind::Kernel as u64)
 }

@@ -17,6 +17,8 @@ cases! {
         corner_02_shutdown_wakes_blocked_recv,
         corner_02_shutdown_wakes_blocked_send,
         corner_02_shutdown_wakes_blocked_poll,
+        corner_02_shutdown_wakes_a_poll_for_its_hang_up,
+        corner_02_shutdown_wakes_a_poll_for_room,
         corner_02_shutdown_wakes_blocked_accept,
         corner_02_close_listener_while_blocked_accept,
         corner_02_close_listener_while_polled,
@@ -142,6 +144,31 @@ fn corner_02_shutdown_wakes_blocked_poll(family: Family) {
     await_asleep(task);
     sys::shutdown(client, libc::SHUT_RD).unwrap();
     assert_eq!(join_thread(thread) & libc::POLLIN, libc::POLLIN);
+}
+
+/// The peer has ended already: with this end the connection is over.
+fn corner_02_shutdown_wakes_a_poll_for_its_hang_up(family: Family) {
+    for how in [libc::SHUT_WR, libc::SHUT_RDWR] {
+        let (client, server) = pair(family);
+        let (thread, task) = start_thread(move || {
+            sys::close(server).unwrap();
+            poll_one(client, 0, -1)
+        });
+        await_asleep(task);
+        sys::shutdown(client, how).unwrap();
+        assert_eq!(join_thread(thread), libc::POLLHUP);
+    }
+}
+
+fn corner_02_shutdown_wakes_a_poll_for_room(family: Family) {
+    for how in [libc::SHUT_WR, libc::SHUT_RDWR] {
+        let (client, _server) = pair(family);
+        let _ = fill(client);
+        let (thread, task) = start_thread(move || poll_one(client, libc::POLLOUT, -1));
+        await_asleep(task);
+        sys::shutdown(client, how).unwrap();
+        assert_eq!(join_thread(thread) & libc::POLLOUT, libc::POLLOUT);
+    }
 }
 
 fn corner_02_shutdown_wakes_blocked_accept(family: Family) {

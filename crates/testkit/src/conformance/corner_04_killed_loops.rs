@@ -69,8 +69,10 @@ fn looping_worker(listening: Descriptor) -> ! {
                 let mut answer = sys::getpid().to_ne_bytes().to_vec();
                 answer.extend(u32::try_from(request.len()).unwrap().to_ne_bytes());
                 send_all(connection, &answer);
-                while request[0] == b's' {
-                    std::hint::spin_loop();
+                if request[0] == b's' {
+                    loop {
+                        std::hint::spin_loop();
+                    }
                 }
                 request.clear();
             }
@@ -160,9 +162,11 @@ fn corner_04_killed_loop_client_tries_to_receive(family: Family) {
     lose_a_loop(family, connect_and_ask, |client, killed| {
         let mut first = [0; 1];
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        eventually("the answer", || match sys::recv(client, &mut first, flags) {
-            Err(Errno(libc::EAGAIN)) => false,
-            got => got == Ok(1),
+        eventually("the answer", || {
+            match sys::recv(client, &mut first, flags) {
+                Err(Errno(libc::EAGAIN)) => false,
+                got => got == Ok(1),
+            }
         });
         expect_served(client, killed, 2);
     });
@@ -271,7 +275,10 @@ fn corner_04_killed_loop_keeps_addresses_and_options(family: Family) {
     };
     lose_a_loop(family, begin, |(client, own, peer), killed| {
         assert_ne!(expect_answer(client).process, killed);
-        assert_eq!((sys::getsockname(client), sys::getpeername(client)), (own, peer));
+        assert_eq!(
+            (sys::getsockname(client), sys::getpeername(client)),
+            (own, peer)
+        );
         let nodelay = sys::option::<i32>(client, libc::IPPROTO_TCP, libc::TCP_NODELAY);
         assert_eq!(nodelay, Ok(1));
         sys::close(client).unwrap();

@@ -17,8 +17,16 @@ use crate::sockets::options;
 use crate::sockets::socket::{Socket, status};
 use crate::waiting::wait;
 
-/// Handles a connect that the relay refuses: the kernel carries it on, or it fails.
+/// Handles a connect that the relay refuses, or a connection whose acceptor has ended without accepting it: the kernel
+/// carries it on, or it fails.
 pub fn carry_on_or_fail(lane: &Lane) -> Progress {
+    if !lane.socket.has(status::PENDING) {
+        return if refused_connects::note(lane) {
+            Progress::Pending
+        } else {
+            Progress::Failed
+        };
+    }
     let error = lane.refusal_error();
     if refused_connects::may_carry(&lane.socket, error) && refused_connects::note(lane) {
         return Progress::Pending;

@@ -41,7 +41,7 @@ pub(super) fn may_carry(socket: &Socket, error: i32) -> bool {
 }
 
 /// Notes a socket that is to be carried on. False where that is impossible now.
-pub fn note(lane: &Lane) -> bool {
+pub(super) fn note(lane: &Lane) -> bool {
     let Some(mut words) = WORDS.lock() else {
         return false;
     };

@@ -53,6 +53,9 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         lane.publish_broken_pipe();
         lane.leave_error(libc::ECONNRESET);
     }
+    // SHUT_WR does not concern a sleeping reader: only a poll for room, or for the end of a connection of which the peer has ended
+    // its direction.
+    let concerns_poll = how != libc::SHUT_WR || lane.is_complete() || !lane.has_room();
     socket.mark(shut);
     socket.unmark(status::CONNECTING);
     // Another thread's close may give the slot to the next connection: not before this is done.
@@ -77,14 +80,15 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
     if held {
         lock::release(&socket.entry.transmit.lock);
     }
-    // Threads of this program that sleep on the anchor must see it. SHUT_WR does not concern a sleeping reader.
+    // Threads of this program that sleep on the anchor must see it.
     let sleepers = socket.entry.receive.sleepers.load(Ordering::Acquire);
-    let concerned = if how == libc::SHUT_WR {
+    let in_calls = if how == libc::SHUT_WR {
         sleepers >= lane::WRITER
     } else {
-        sleepers > 0 || socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0
+        sleepers > 0
     };
-    if concerned {
+    let in_poll = socket.entry.transmit.sleepers.load(Ordering::Acquire) > 0;
+    if in_calls || in_poll && concerns_poll {
         lane.wake_sleepers();
     }
     lane.notify_of_change();

@@ -32,7 +32,6 @@ pub use holding::note_cork;
 pub use lending::{LentBytes, last_waiter, publish_caught_up, publish_pump, set_pumped};
 pub use modes::{ReceiveMode, Urgent};
 pub use progress::{CARRY_ON, Progress};
-pub use unaccepted::CONNECT_ANEW;
 pub use urgent::{flags_at_start, publish_inline};
 pub use wake::{NOTIFY_SETS, WRITER};
 

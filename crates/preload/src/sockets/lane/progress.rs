@@ -18,8 +18,8 @@ pub enum Progress {
     Failed,
 }
 
-/// Decides on a connect that the relay refuses: it fails, or the kernel carries it on. Registered by the module that
-/// makes connections.
+/// Decides on a connect that the relay refuses, and on a connection that nobody has accepted: it fails, or the kernel
+/// carries it on. Registered by the module that makes connections.
 pub static CARRY_ON: OnceLock<fn(&Lane) -> Progress> = OnceLock::new();
 
 impl Lane {

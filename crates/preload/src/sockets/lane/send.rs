@@ -48,7 +48,8 @@ impl Lane {
         room
     }
 
-    pub(super) fn has_room(&self) -> bool {
+    /// Whether a third of the ring is free, or would be.
+    pub fn has_room(&self) -> bool {
         let ring = Geometry::from_word(self.transmit_geometry());
         let size = ring.size();
         let used = self.unread_by_peer();

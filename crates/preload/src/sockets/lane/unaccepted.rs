@@ -2,21 +2,15 @@
 //! still, and another process accepts it; here it lay on a link of the killed process. The client connects anew through
 //! the kernel, and sends again what nobody has read.
 
-use std::sync::OnceLock;
-
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::link::{Role, side_flags};
 use netchannel_abi::program::RELAY;
 use netchannel_shm::split::{Direction, Transfer};
 
-use super::Lane;
+use super::{CARRY_ON, Lane, Progress};
 use crate::descriptors::{confinement, gateway};
 use crate::sockets::socket::status;
-
-/// Notes a connection that is to be made anew. False where that is impossible. Registered by the module that makes
-/// connections.
-pub static CONNECT_ANEW: OnceLock<fn(&Lane) -> bool> = OnceLock::new();
 
 /// What must not have happened to this side. An urgent byte or bytes that are held back are not sent again.
 const ODD_STATUS: u32 = status::PENDING
@@ -95,6 +89,9 @@ impl Lane {
     /// Notes that the connection is to be made anew, if it can be. Until then it shows a peer that says nothing.
     #[cold]
     pub(super) fn may_connect_anew(&self) -> bool {
-        self.is_left_unaccepted() && CONNECT_ANEW.get().is_some_and(|note| note(self))
+        self.is_left_unaccepted()
+            && CARRY_ON
+                .get()
+                .is_some_and(|carry_on| carry_on(self) == Progress::Pending)
     }
 }

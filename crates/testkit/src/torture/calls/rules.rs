@@ -191,7 +191,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "waited|0", "n"]),
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
     rule("8.10", Rest, &["recvmmsg"], ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
-    rule("8.10", Once, RECEIVING, ["good, 0,|{5,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
+    rule("8.10", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
     rule("8.10", Rest, &["shutdown"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 ENOTCONN", "0"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 ECONNRESET", "n|-1 EPIPE"]),
     // Those that meet a closed socket end the connection.
@@ -262,7 +262,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Rest, &["pipe2"], ["", "setrlimit&exec|setrlimit&fork", "0 pair", "0 pair"]),
     rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
     // No number is left for what the library needs.
-    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&exec", "n", "-1 EPIPE"]),
+    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&exec", "n|-1 EBADF", "-1 EPIPE"]),
     rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "n|waited n", "-1 ECONNRESET|-1 EAGAIN|waited interrupted -1"]),
     rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "-1 EBADF", "-1 ENOTSOCK"]),
     rule("8.32", Rest, &["epoll_ctl"], ["", "setrlimit*NOFILE&fork", "0", "-1 EMFILE"]),

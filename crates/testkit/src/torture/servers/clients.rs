@@ -81,7 +81,7 @@ fn open(address: SocketAddr, plan: &Plan, number: u64) -> Descriptor {
         match sys::connect(socket, address) {
             Ok(()) => {}
             // The connect goes on.
-            Err(Errno(libc::EINTR)) => finish(socket, plan),
+            Err(Errno(libc::EINTR)) => finish(socket),
             Err(errno) => panic!("connect: {errno:?}"),
         }
         socket
@@ -89,7 +89,7 @@ fn open(address: SocketAddr, plan: &Plan, number: u64) -> Descriptor {
         let socket = tcp_nonblocking(plan.family);
         match sys::connect(socket, address) {
             Ok(()) => {}
-            Err(Errno(libc::EINPROGRESS)) => finish(socket, plan),
+            Err(Errno(libc::EINPROGRESS)) => finish(socket),
             Err(errno) => panic!("connect without blocking: {errno:?}"),
         }
         set_blocking(socket);
@@ -103,16 +103,13 @@ fn open(address: SocketAddr, plan: &Plan, number: u64) -> Descriptor {
     socket
 }
 
-/// Waits until it is connected. Who was killed in its accept may have taken the connection along (8.17): the exchange
-/// that follows notes that it broke.
-fn finish(socket: Descriptor, plan: &Plan) {
+/// Waits until it is connected. Who is killed in its accept takes no connection along.
+fn finish(socket: Descriptor) {
     let mut entries = [libc::pollfd {
         fd: socket,
         events: libc::POLLOUT,
         revents: 0,
     }];
     uninterrupted(|| sys::poll(&mut entries, -1)).expect("poll");
-    let error = socket_error(socket);
-    let is_lost = error == Errno(libc::ECONNRESET) && plan.may_break(Role::Client);
-    assert!(error == Errno(0) || is_lost, "connect: {error:?}");
+    assert_eq!(socket_error(socket), Errno(0), "connect");
 }
