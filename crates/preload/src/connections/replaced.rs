@@ -19,6 +19,14 @@ fn is_kernel(lane: &Lane) -> bool {
     table::get(lane.fd) == Word(lane.socket.word.0 & !0xff | Kind::Kernel as u64)
 }
 
+/// For a call that can not go on in the kernel: a connection that waits to be made anew is over.
+#[inline]
+pub fn give_up(lane: &Lane) {
+    if housekeeping::are_due() {
+        lane.give_up_unaccepted();
+    }
+}
+
 /// Receives in the kernel.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 use libc::{c_int, c_uint};
 use netchannel_abi::link::waiter as bits;
 
-use crate::connections::transfer;
+use crate::connections::{replaced, transfer};
 use crate::descriptors::{limits, user};
 use crate::ground::{real, sys};
 use crate::sockets::lane::{Lane, ReceiveMode, Stop};
@@ -210,6 +210,7 @@ fn move_to_socket(
             return Err(libc::EAGAIN);
         }
         wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?;
+        replaced::give_up(lane);
         room = lane.make_room(length);
     }
     let mut buffer = vec![0u8; room.max(1)];
@@ -344,7 +345,10 @@ fn peek(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
                     return Err(libc::EAGAIN);
                 }
             }
-            Err(Stop::Wait) => wait::sleep_on(lane, bits::DATA, Lane::has_input)?,
+            Err(Stop::Wait) => {
+                wait::sleep_on(lane, bits::DATA, Lane::has_input)?;
+                replaced::give_up(lane);
+            }
         }
     }
 }

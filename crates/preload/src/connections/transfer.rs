@@ -212,7 +212,9 @@ fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Resu
                 let tail = lane.peer_tail();
                 // Others may take what comes.
                 let ready = |lane: &Lane| lane.has_more_than(offset, 0) || lane.peer_tail() != tail;
-                let is_over = |lane: &Lane| ready(lane) || lane.socket.has(status::DISSOLVED);
+                let is_over = |lane: &Lane| {
+                    ready(lane) || lane.socket.has(status::DISSOLVED) || replaced::is_replaced(lane)
+                };
                 // A reset, too, is left to the next call. A token of former bytes wakes nobody.
                 while wait::sleep_once_on(lane, bits::DATA, ready).is_ok() && !is_over(lane) {}
                 return Ok(());
@@ -462,7 +464,10 @@ pub unsafe fn send_fully(
         };
         match sent {
             Ok(sent) => return Ok(sent),
-            Err(Stop::Wait) => wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?,
+            Err(Stop::Wait) => {
+                wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?;
+                replaced::give_up(lane);
+            }
             Err(Stop::End) => return Err(libc::EPIPE),
             Err(Stop::Error(error)) => return Err(error),
         }

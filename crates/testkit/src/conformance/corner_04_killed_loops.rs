@@ -14,6 +14,7 @@ cases! {
         corner_04_killed_loop_client_receives,
         corner_04_killed_loop_client_polls,
         corner_04_killed_loop_client_tries_to_receive,
+        corner_04_killed_loop_client_waits_without_a_buffer,
         corner_04_killed_loop_client_in_a_level_set,
         corner_04_killed_loop_client_in_an_edge_set,
         corner_04_killed_loop_client_sends_later,
@@ -168,6 +169,19 @@ fn corner_04_killed_loop_client_tries_to_receive(family: Family) {
                 got => got == Ok(1),
             }
         });
+        expect_served(client, killed, 2);
+    });
+}
+
+fn corner_04_killed_loop_client_waits_without_a_buffer(family: Family) {
+    let begin = |address| {
+        let client = connect_and_ask(address);
+        let (thread, _) = start_thread(move || sys::recv(client, &mut [], 0));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        (client, thread)
+    };
+    lose_a_loop(family, begin, |(client, thread), killed| {
+        assert_eq!(join_thread(thread), Ok(0));
         expect_served(client, killed, 2);
     });
 }

@@ -180,6 +180,7 @@ fn linger(lane: &Lane) {
                 return;
             }
             lane.take_tokens(None);
+            lane.give_up_unaccepted();
         }
     }
 }

@@ -4,12 +4,13 @@
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::{Role, side_flags};
+use netchannel_abi::link::{MOST_RING_LOG2, Role, side_flags};
 use netchannel_abi::program::RELAY;
 use netchannel_shm::split::{Direction, Transfer};
 
 use super::{CARRY_ON, Lane, Progress};
 use crate::descriptors::{confinement, gateway};
+use crate::ground::sys;
 use crate::sockets::socket::status;
 
 /// What must not have happened to this side. An urgent byte or bytes that are held back are not sent again.
@@ -41,6 +42,7 @@ impl Lane {
             && self.peer_flags() & DONE_BY_PEER == 0
             && !socket.has(ODD_STATUS)
             && socket.entry.urgent_sent.load(Ordering::Relaxed) == 0
+            && socket.entry.receive.own.load(Ordering::Relaxed) == 0
             && socket.is_unshared()
             && !socket.is_foreign()
             // In a tenant the kernel connects nothing, and after a filter the process must not ask it to.
@@ -50,8 +52,11 @@ impl Lane {
 
     /// All bytes that this side has sent, where the peer has read none of them. The caller holds the transmit lock.
     pub fn sent_bytes(&self) -> Option<Vec<u8>> {
+        /// More than both rings hold that bytes nobody has read can lie in.
+        const MOST: u64 = 1 << (MOST_RING_LOG2 + 1);
         let tail = self.socket.entry.transmit.own.load(Ordering::Relaxed);
-        if self.peer_head() != 0 {
+        // The peer's words may lie.
+        if self.peer_head() != 0 || tail > MOST {
             return None;
         }
         let mut view = self.first_ring(self.link.role);
@@ -78,6 +83,14 @@ impl Lane {
             head += length;
         }
         Some(bytes)
+    }
+
+    /// For a call that can not go on in the kernel: a connection that is left unaccepted is over.
+    #[cold]
+    pub fn give_up_unaccepted(&self) {
+        if self.is_left_unaccepted() && sys::has_hung_up(self.fd) {
+            self.note_end();
+        }
     }
 
     /// Notes that the peer has ended, whatever it had sent.
