@@ -5,7 +5,7 @@
 //! namespaces. With other arguments this program is the test's clients and servers. Where namespaces are not allowed
 //! the test prints that it is skipped.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -39,9 +39,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// A listener, of which the starter of this program is told.
+fn listen(port: u16) -> TcpListener {
+    let listener = TcpListener::bind(("0.0.0.0", port)).expect("a listener");
+    println!("listens");
+    listener
+}
+
 /// Sends back all bytes.
 fn serve(port: u16) -> ExitCode {
-    let listener = TcpListener::bind(("0.0.0.0", port)).expect("a listener");
+    let listener = listen(port);
     for stream in listener.incoming() {
         std::thread::spawn(move || {
             let mut stream = stream.expect("a connection");
@@ -58,7 +65,7 @@ fn serve(port: u16) -> ExitCode {
 
 /// Accepts one connection and reads until it is reset. An ordinary end is a failure.
 fn ends(port: u16) -> ExitCode {
-    let listener = TcpListener::bind(("0.0.0.0", port)).expect("a listener");
+    let listener = listen(port);
     let (mut stream, _) = listener.accept().expect("a connection");
     loop {
         match stream.read(&mut [0; 100]) {
@@ -153,6 +160,16 @@ impl World {
         Running(command.spawn().expect("a program"))
     }
 
+    /// Starts a program on host b, and waits until it listens.
+    fn start_listening(&self, carrier: Carrier, words: &[&str]) -> Running {
+        let mut command = self.hosts.command(&self.own, Which::B, carrier);
+        command.args(words).stdin(Stdio::piped());
+        let mut started = command.stdout(Stdio::piped()).spawn().expect("a program");
+        let mut said = std::io::BufReader::new(started.stdout.take().expect("its output"));
+        said.read_line(&mut String::new()).expect("that it listens");
+        Running(started)
+    }
+
     fn socket(&mut self, which: Which) -> PathBuf {
         self.hosts.daemon(which).expect("a daemon").socket()
     }
@@ -179,11 +196,11 @@ impl World {
             if wanted(&answer) {
                 return answer;
             }
-            let logs = self.hosts.logs();
-            assert!(
-                start.elapsed() < Duration::from_secs(30),
-                "{words:?} says {answer:#}\n{logs}"
-            );
+            if start.elapsed() > Duration::from_secs(30) {
+                let logs = self.hosts.logs();
+                let shown = [Which::A, Which::B].map(|which| self.ask(which, &["ss"]));
+                panic!("{words:?} says {answer:#}\nsockets of both hosts: {shown:#?}\n{logs}");
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -234,12 +251,7 @@ fn test() -> ExitCode {
         own,
     };
     let there = world.hosts.host(Which::B).v4(0).to_string();
-    let _server = world.start(
-        Which::B,
-        Carrier::NetChannel,
-        &["serve", &PORT.to_string()],
-        None,
-    );
+    let _server = world.start_listening(Carrier::NetChannel, &["serve", &PORT.to_string()]);
     world.until(Which::A, &["peers"], |peers| {
         number(&peers[0]["listeners"]) > 0
     });
@@ -389,16 +401,11 @@ fn fallback(world: &mut World, address: &str, port: u16, reason: &str) {
 }
 
 fn fallbacks_say_why(world: &mut World, there: &str) {
-    let _plain = world.start(
-        Which::B,
-        Carrier::Kernel,
-        &["serve", &PLAIN.to_string()],
-        None,
-    );
+    let _plain = world.start_listening(Carrier::Kernel, &["serve", &PLAIN.to_string()]);
     fallback(world, there, PLAIN, "no-listener");
     fallback(world, "10.99.9.9", PORT, "remote");
     let words = ["ends", &ENDS.to_string()];
-    let reader = world.start(Which::B, Carrier::NetChannel, &words, None);
+    let reader = world.start_listening(Carrier::NetChannel, &words);
     world.until(Which::A, &["peers"], |peers| {
         number(&peers[0]["listeners"]) > 1
     });
