@@ -252,9 +252,7 @@ fn test() -> ExitCode {
     };
     let there = world.hosts.host(Which::B).v4(0).to_string();
     let _server = world.start_listening(Carrier::NetChannel, &["serve", &PORT.to_string()]);
-    world.until(Which::A, &["peers"], |peers| {
-        number(&peers[0]["listeners"]) > 0
-    });
+    world.until(Which::A, &["peers"], |peers| knows_port(peers, PORT));
     let words = ["talk", &there, &PORT.to_string()];
     let talker = world.start(Which::A, Carrier::NetChannel, &words, Some("throughput"));
     what_is_shown(&mut world);
@@ -354,6 +352,11 @@ fn policies_change(world: &mut World) {
     assert_eq!(number(&peers[0]["lost_channels"]), 0);
 }
 
+/// Whether the other host has said that a program listens there.
+fn knows_port(peers: &Value, port: u16) -> bool {
+    list(&peers[0]["ports"]).contains(&port.into())
+}
+
 /// The number of channels that carry connections.
 fn up(peers: &Value) -> u64 {
     number(&peers[0]["throughput"]["up"])
@@ -406,9 +409,7 @@ fn fallbacks_say_why(world: &mut World, there: &str) {
     fallback(world, "10.99.9.9", PORT, "remote");
     let words = ["ends", &ENDS.to_string()];
     let reader = world.start_listening(Carrier::NetChannel, &words);
-    world.until(Which::A, &["peers"], |peers| {
-        number(&peers[0]["listeners"]) > 1
-    });
+    world.until(Which::A, &["peers"], |peers| knows_port(peers, ENDS));
     let words = ["connect", there, &ENDS.to_string()];
     let _client = world.start(Which::A, Carrier::NetChannel, &words, None);
     world.until(Which::B, &["ss"], |sockets| {
