@@ -5,17 +5,15 @@
 //! its locks. Until then it shows a connect under way. The thread that finds the refusal is awake, and looks here
 //! before it sleeps again.
 
-use netchannel_abi::link::side_flags;
 use netchannel_abi::reason::Reason;
 
 use super::reconnecting::connect_anew;
-use super::replacing::{become_kernel, make_kernel};
+use super::replacing::{go_on_in_kernel, make_kernel};
 use super::{REPLACING, falls_back, refused_connects};
 use crate::descriptors::names;
 use crate::descriptors::table::{self, Word};
 use crate::sockets::lane::{Lane, Progress};
 use crate::sockets::socket::{self, Socket, status};
-use crate::waiting::replacement;
 
 /// Carries on the noted connects. The caller holds no lock of a socket or an event loop. True if a descriptor has
 /// changed its kind.
@@ -57,15 +55,7 @@ fn carry_on(fd: i32, socket: &Socket) {
     let connected = make_kernel(socket, true).and_then(|made| {
         let connected = names::connect(made, &peer);
         match connected {
-            Ok(()) | Err(libc::EINPROGRESS) => {
-                let slept = replacement::begin(fd);
-                let flags = side_flags::FIN | side_flags::CLOSED;
-                let replaced = become_kernel(fd, socket, made, flags, |_| Ok(()));
-                if slept {
-                    replacement::end();
-                }
-                replaced
-            }
+            Ok(()) | Err(libc::EINPROGRESS) => go_on_in_kernel(fd, socket, made, |_| Ok(())),
             Err(error) => {
                 crate::ground::sys::close(made);
                 Err(error)

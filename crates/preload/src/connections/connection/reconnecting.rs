@@ -5,18 +5,16 @@
 use core::sync::atomic::Ordering;
 
 use netchannel_abi::address::Address;
-use netchannel_abi::link::side_flags;
 use netchannel_abi::reason::Reason;
 
 use super::deferred::{bind, connect_at_once};
-use super::replacing::{become_kernel, make_kernel};
+use super::replacing::{go_on_in_kernel, make_kernel};
 use super::{REPLACING, falls_back, flags};
 use crate::descriptors::table;
 use crate::descriptors::{attach, names};
 use crate::ground::sys;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{Socket, status};
-use crate::waiting::replacement;
 
 /// Makes the connection anew, or notes that its peer has ended. The caller holds no lock of a socket or an event loop.
 #[cold]
@@ -64,22 +62,11 @@ fn by_kernel(fd: i32, socket: &Socket, peer: &Address) -> Result<Socket, i32> {
         sys::close(made);
         return Err(libc::ECONNRESET);
     }
-    let woken = replacement::begin(fd);
-    let turned = become_kernel(
-        fd,
-        socket,
-        made,
-        side_flags::FIN | side_flags::CLOSED,
-        |lane| {
-            send_again(lane, made)?;
-            flags::apply(socket, made);
-            Ok(())
-        },
-    );
-    if woken {
-        replacement::end();
-    }
-    turned
+    go_on_in_kernel(fd, socket, made, |lane| {
+        send_again(lane, made)?;
+        flags::apply(socket, made);
+        Ok(())
+    })
 }
 
 /// Sends what the lane has sent, and its end.

@@ -13,7 +13,7 @@ use crate::ground::{lock, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{Socket, status};
 use crate::sockets::{options, signal_owner, socket};
-use crate::waiting::epoll;
+use crate::waiting::{epoll, replacement};
 
 /// An unconnected kernel socket with the options of a virtual one, or the kernel socket that it bound before. With
 /// `keeps` it also keeps a port that the kernel chose.
@@ -127,6 +127,22 @@ pub(super) fn become_kernel(
     });
     lock::release(&entry.transmit.lock);
     lock::release(&entry.receive.lock);
+    replaced
+}
+
+/// As [`become_kernel`], for a connection that the kernel goes on with: threads that sleep on it in poll find `made`.
+pub(super) fn go_on_in_kernel(
+    fd: i32,
+    socket: &Socket,
+    made: i32,
+    carry: impl FnOnce(&Lane) -> Result<(), i32>,
+) -> Result<Socket, i32> {
+    let woken = replacement::begin(fd);
+    let flags = side_flags::FIN | side_flags::CLOSED;
+    let replaced = become_kernel(fd, socket, made, flags, carry);
+    if woken {
+        replacement::end();
+    }
     replaced
 }
 

@@ -236,11 +236,10 @@ impl Lane {
         if word == 0 {
             return self.first_ring(self.link.role.other());
         }
-        let (ring, adopted) = (
-            Geometry::from_word(word),
-            receive.switch_sequence.load(Ordering::Relaxed),
-        );
-        ReadRing { ring, adopted }
+        ReadRing {
+            ring: Geometry::from_word(word),
+            adopted: receive.switch_sequence.load(Ordering::Relaxed),
+        }
     }
 
     /// The first ring in which the side of `role` sends.
