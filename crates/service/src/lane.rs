@@ -11,6 +11,7 @@
 use super::anchor::Anchor;
 use super::link::{LinkEnd, Loan};
 use super::reader::Reader;
+use super::returned::Returned;
 use super::spans::Spans;
 use super::writer::Writer;
 use crate::class;
@@ -43,6 +44,8 @@ pub struct Lane {
     hung_up: bool,
     /// Bytes were on their way to the program when it had ended.
     missed_bytes: bool,
+    /// Bytes of the program that come before those of its ring.
+    pub(super) returned: Returned,
     /// Wake-ups are deferred: a worker that handles many connections wakes their programs afterwards.
     deferred: bool,
     /// The other end is another stack module.
@@ -68,6 +71,7 @@ impl Lane {
             anchor: loan.anchor,
             hung_up: false,
             missed_bytes: false,
+            returned: Returned::default(),
             deferred: false,
             to_module: false,
             wake_up: Cell::new(None),

@@ -102,7 +102,8 @@ impl LinkEnd {
             state = self.state();
         }
         let (index, anchor) = loop {
-            let index = state.free.pop().ok_or(Errno::NOBUFS)?;
+            // A program that ends closes its anchors before the channel.
+            let index = state.free.pop().ok_or(Errno::AGAIN)?;
             let lent = lent(&mut state, index)?;
             match lent.anchor.take() {
                 Some(anchor) => break (index, anchor),

@@ -46,6 +46,7 @@ pub mod questions;
 mod reader;
 mod reading;
 pub mod relayed;
+pub mod returned;
 pub mod routing;
 pub mod signal_stack;
 pub mod slice;

@@ -2,8 +2,9 @@
 //! program, with the ends and resets that belong to them. For stack modules that lead a connection from lane to lane.
 
 use crate::lane::Lane;
-use crate::spans::{Checked, Spans};
-use netchannel_abi::link::{SMALL_RING, side_flags};
+use crate::returned::Returned;
+use crate::spans::{Checked, length};
+use netchannel_abi::link::side_flags;
 use netchannel_shm::run::transfer;
 use rustix::io::Errno;
 use std::time::Duration;
@@ -88,6 +89,17 @@ impl Pair {
     pub const fn outgoing(&self) -> &Lane {
         let [_, outgoing] = &self.lanes;
         outgoing
+    }
+
+    /// What the listening program was sent, where it was killed before it accepted the connection: another one can
+    /// accept it.
+    #[must_use]
+    pub fn left_unaccepted(&self) -> Option<Returned> {
+        let [incoming, outgoing] = &self.lanes;
+        if !outgoing.is_left_unaccepted() {
+            return None;
+        }
+        outgoing.sent_bytes(incoming.returned())
     }
 
     /// Splits the pair into the incoming and the outgoing lane.
@@ -213,9 +225,9 @@ fn advance(
     let void = there & side_flags::CLOSED != 0 || to.has_hung_up();
     if !void && there & side_flags::BOTH_SHUT == side_flags::BOTH_SHUT {
         match from.frontier() {
-            Ok(sent) if sent == from.consumed() => {}
+            Ok(sent) if sent == from.consumed() && from.returned().rest().is_empty() => {}
             // Bytes that find no room wait, as with TCP.
-            Ok(_) => match room_for(to, 1) {
+            Ok(_) => match to.room_for(1) {
                 Ok(room) if length(&room) == 0 => {}
                 Ok(_) => return unwanted(by),
                 Err(_) => return fault,
@@ -267,6 +279,9 @@ fn advance(
 /// Where the program behind `to` has died: whether bytes are on their way to it.
 fn note_missed(from: &Lane, to: &mut Lane) {
     let unread = || {
+        if !from.returned().rest().is_empty() {
+            return true;
+        }
         let one = from.readable(from.consumed(), 1);
         one.is_ok_and(|one| length(&one) > 0)
     };
@@ -276,6 +291,7 @@ fn note_missed(from: &Lane, to: &mut Lane) {
 }
 
 fn discard(from: &mut Lane) -> Checked<()> {
+    from.give_back(Returned::default());
     let to = from.frontier()?;
     if to == from.consumed() {
         return Ok(());
@@ -284,6 +300,9 @@ fn discard(from: &mut Lane) -> Checked<()> {
 }
 
 fn move_bytes(from: &mut Lane, to: &mut Lane, limit: u64, count: &mut Moved) -> Checked<Progress> {
+    if !from.returned_mut().send_to(to)? {
+        return Ok(Progress::Blocked);
+    }
     let mut left = BUDGET.min(limit);
     loop {
         let at = from.consumed();
@@ -297,11 +316,7 @@ fn move_bytes(from: &mut Lane, to: &mut Lane, limit: u64, count: &mut Moved) -> 
             count.more = true;
             return Ok(Progress::Busy);
         }
-        let mut room = room_for(to, wanted)?;
-        if length(&room) == 0 {
-            to.request_space_news();
-            room = room_for(to, wanted)?;
-        }
+        let room = to.room_or_news(wanted)?;
         if length(&room) == 0 {
             to.announce_mark(from.urgent());
             return Ok(Progress::Blocked);
@@ -316,19 +331,4 @@ fn move_bytes(from: &mut Lane, to: &mut Lane, limit: u64, count: &mut Moved) -> 
         count.bytes += moved;
         left = left.saturating_sub(moved);
     }
-}
-
-/// The place for up to `wanted` bytes after what is published. The ring grows where it is too small.
-fn room_for(to: &mut Lane, wanted: u64) -> Checked<Spans> {
-    const SMALL: u64 = SMALL_RING as u64;
-    let mut free = to.limit()? - to.published();
-    if free < wanted && free <= SMALL && to.grow(wanted)? {
-        free = to.limit()? - to.published();
-    }
-    to.room(to.published(), wanted.min(free))
-}
-
-fn length(spans: &Spans) -> u64 {
-    let [first, second] = spans;
-    u64::try_from(first.length + second.length).unwrap_or(0)
 }

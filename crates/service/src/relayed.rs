@@ -6,6 +6,7 @@ use crate::pair::Pair;
 use crate::routing::{Destination, Refused};
 use netchannel_abi::link::side_flags;
 use rustix::io::Errno;
+use std::time::Instant;
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -15,9 +16,9 @@ pub enum Relayed {
     /// CoreEngine offers it to the process that accepts.
     Offered(Pair, Destination),
     /// Announced to another stack module, which has not said yet whether it is connected.
-    Asked(Pair),
-    /// Connected.
-    Open(Pair),
+    Asked(Pair, Destination),
+    /// Connected. The destination is for a program that accepts it after another one was killed.
+    Open(Pair, Destination),
     /// Placeholder during a change of the state.
     Changing,
 }
@@ -39,22 +40,28 @@ impl Relayed {
         }
     }
 
+    /// Whether it waits [anew](Self::wait_anew): it belongs to its listener, and to none that comes after it.
+    #[must_use]
+    pub fn was_open(&self) -> bool {
+        matches!(self, Self::Pending(lane, _) if lane.is_established())
+    }
+
     /// Whether it was announced to its listener and is not accepted yet.
     #[must_use]
     pub fn is_unaccepted(&self) -> bool {
         match self {
             Self::Offered(..) => true,
-            Self::Open(pair) => pair.outgoing().waits_for_accept(),
-            Self::Pending(..) | Self::Asked(_) | Self::Changing => false,
+            Self::Open(pair, _) => pair.outgoing().waits_for_accept(),
+            Self::Pending(..) | Self::Asked(..) | Self::Changing => false,
         }
     }
 
     /// It was announced to its listener over this lane: the connecting program may go on.
     pub fn establish(&mut self, outgoing: Lane) {
         match std::mem::replace(self, Self::Changing) {
-            Self::Pending(incoming, _) => {
+            Self::Pending(incoming, wanted) => {
                 tell_established(&incoming);
-                *self = Self::Open(Pair::new(incoming, outgoing));
+                *self = Self::Open(Pair::new(incoming, outgoing), wanted);
             }
             other => *self = other,
         }
@@ -73,21 +80,23 @@ impl Relayed {
     /// It was announced to another stack module over this lane: the connecting program waits for the answer.
     pub fn ask(&mut self, outgoing: Lane) {
         match std::mem::replace(self, Self::Changing) {
-            Self::Pending(incoming, _) => *self = Self::Asked(Pair::new(incoming, outgoing)),
+            Self::Pending(incoming, wanted) => {
+                *self = Self::Asked(Pair::new(incoming, outgoing), wanted);
+            }
             other => *self = other,
         }
     }
 
     /// The answer of the other stack module, if it has come. `false` where it refuses: both lanes are there still.
     pub fn answer(&mut self) -> Option<bool> {
-        let Self::Asked(pair) = self else {
+        let Self::Asked(pair, _) = self else {
             return None;
         };
         let flags = pair.outgoing().peer_flags();
         let has_ended = flags & (side_flags::RESET | side_flags::CLOSED) != 0;
         if flags & side_flags::ESTABLISHED != 0 {
-            if let Self::Asked(pair) = std::mem::replace(self, Self::Changing) {
-                *self = Self::Open(pair);
+            if let Self::Asked(pair, wanted) = std::mem::replace(self, Self::Changing) {
+                *self = Self::Open(pair, wanted);
             }
             return Some(true);
         }
@@ -98,7 +107,7 @@ impl Relayed {
     pub fn turn_back(self) -> Option<Lane> {
         match self {
             Self::Pending(incoming, _) => Some(incoming),
-            Self::Asked(pair) => {
+            Self::Asked(pair, _) => {
                 let (incoming, outgoing) = pair.split();
                 outgoing.close(true);
                 Some(incoming)
@@ -110,9 +119,9 @@ impl Relayed {
     /// CoreEngine has offered it. False where it has ended or was never to be offered.
     pub fn taken(&mut self) -> bool {
         match std::mem::replace(self, Self::Changing) {
-            Self::Offered(pair, _) => {
+            Self::Offered(pair, wanted) => {
                 tell_established(pair.incoming());
-                *self = Self::Open(pair);
+                *self = Self::Open(pair, wanted);
                 true
             }
             other => {
@@ -137,11 +146,29 @@ impl Relayed {
         }
     }
 
+    /// Where the program to which it was announced was killed before it accepted the connection: it waits for its
+    /// listener again, with all that it had sent. Returns its lane towards that program.
+    #[inline]
+    pub fn wait_anew(&mut self) -> Option<Lane> {
+        let Self::Open(pair, _) = self else {
+            return None;
+        };
+        let sent = pair.left_unaccepted()?;
+        let Self::Open(pair, wanted) = std::mem::replace(self, Self::Changing) else {
+            return None;
+        };
+        let (mut incoming, outgoing) = pair.split();
+        incoming.give_back(sent);
+        let since = Instant::now();
+        *self = Self::Pending(incoming, Destination { since, ..wanted });
+        Some(outgoing)
+    }
+
     /// A token came on the anchor of one of its lanes, 0 for the incoming one, or its `end`.
     pub fn on_token(&mut self, which: usize, end: bool) {
         match self {
             Self::Pending(lane, _) => lane.on_token(end),
-            Self::Open(pair) | Self::Asked(pair) | Self::Offered(pair, _) => {
+            Self::Open(pair, _) | Self::Asked(pair, _) | Self::Offered(pair, _) => {
                 pair.lane_mut(which).on_token(end);
             }
             Self::Changing => {}
@@ -153,9 +180,13 @@ impl Relayed {
     pub fn is_given_up(&self) -> bool {
         let lane = match self {
             Self::Pending(lane, _) => lane,
-            Self::Asked(pair) => pair.incoming(),
+            Self::Asked(pair, _) => pair.incoming(),
             _ => return false,
         };
+        if lane.is_established() {
+            // What it has sent is for the next who accepts, also where it has closed the connection.
+            return lane.peer_flags() & side_flags::RESET != 0;
+        }
         lane.peer_flags() & (side_flags::CLOSED | side_flags::RESET) != 0 || lane.has_hung_up()
     }
 
@@ -166,8 +197,11 @@ impl Relayed {
             Refused::BacklogFull => Errno::TIMEDOUT,
             Refused::Shortage(errno) => errno,
         };
-        if let Self::Pending(lane, _) = self {
-            lane.refuse(errno.raw_os_error().unsigned_abs());
+        match self {
+            // TCP resets what a listener that is closed had not accepted.
+            Self::Pending(lane, _) if lane.is_established() => lane.close(true),
+            Self::Pending(lane, _) => lane.refuse(errno.raw_os_error().unsigned_abs()),
+            _ => {}
         }
     }
 
@@ -175,7 +209,7 @@ impl Relayed {
     pub fn reset(self) {
         match self {
             Self::Pending(lane, _) => lane.close(true),
-            Self::Offered(pair, _) | Self::Asked(pair) | Self::Open(pair) => {
+            Self::Offered(pair, _) | Self::Asked(pair, _) | Self::Open(pair, _) => {
                 let (incoming, outgoing) = pair.split();
                 outgoing.close(true);
                 incoming.close(true);

@@ -26,3 +26,9 @@ pub(super) fn spans(ring: Geometry, at: u64, length: u64) -> Checked<Spans> {
         },
     ])
 }
+
+/// The bytes in all spans.
+pub(super) fn length(spans: &Spans) -> u64 {
+    let [first, second] = spans;
+    u64::try_from(first.length + second.length).unwrap_or(0)
+}

@@ -2,8 +2,10 @@
 //! published, as far as there is room. The ring grows by moving to larger ones.
 
 use super::lane::Lane;
-use super::spans::{Checked, Spans, spans};
-use netchannel_abi::link::{LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2};
+use super::spans::{Checked, Spans, length, spans};
+use netchannel_abi::link::{
+    Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING, SMALL_RING_LOG2,
+};
 use netchannel_ring::{Fault, bytes, switch};
 use std::sync::atomic::Ordering;
 
@@ -68,6 +70,32 @@ impl Lane {
             return Ok(Spans::default());
         }
         spans(writer.ring, at, free.min(most))
+    }
+
+    /// The place for up to `wanted` bytes after what is published. The ring grows where it is too small.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    pub(super) fn room_for(&mut self, wanted: u64) -> Checked<Spans> {
+        const SMALL: u64 = SMALL_RING as u64;
+        let mut free = self.limit()? - self.published();
+        if free < wanted && free <= SMALL && self.grow(wanted)? {
+            free = self.limit()? - self.published();
+        }
+        self.room(self.published(), wanted.min(free))
+    }
+
+    /// As [`Self::room_for`]. Where there is none, the program tells when there is some.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
+    pub(super) fn room_or_news(&mut self, wanted: u64) -> Checked<Spans> {
+        let room = self.room_for(wanted)?;
+        if length(&room) > 0 {
+            return Ok(room);
+        }
+        self.request_space_news();
+        self.room_for(wanted)
     }
 
     /// Notes that bytes up to `to` were placed, perhaps with gaps before them.
@@ -164,6 +192,14 @@ impl Lane {
         let (own, _) = self.sides().ok_or(Fault)?;
         switch::announce(&own.geometry, &own.switch_sequence, word, tail);
         Ok(true)
+    }
+
+    /// The rings that hold all that was sent, in order, each with the sequence at which its bytes end. `None` once the
+    /// program has read some of it.
+    pub(super) fn sent_in(&self) -> Option<[(Geometry, u64); 2]> {
+        let writer = &self.writer;
+        let first = writer.former.unwrap_or(writer.ring);
+        (writer.head == 0).then_some([(first, writer.switched), (writer.ring, writer.tail)])
     }
 
     /// Loads and checks the program's index. Frees the former ring once the program has left it.

@@ -7,6 +7,7 @@ use crate::urgent::Urgent;
 use netchannel_abi::link::side_flags;
 use netchannel_service::cells::Key;
 use netchannel_service::lane::Lane;
+use netchannel_service::returned::Returned;
 use netchannel_service::routing::Destination;
 use netchannel_service::timers::nanoseconds;
 use netchannel_shm::run::{gather_write, gather_write_urgent};
@@ -14,7 +15,7 @@ use netchannel_stack_process::counters::{Counter, Counters};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, sockopt};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of one direction that are moved before other connections have their turn.
 const BUDGET: u64 = 512 << 10;
@@ -45,6 +46,10 @@ pub struct Connection {
     pub tenant: TenantNumber,
     /// How far it has come.
     pub state: State,
+    /// Where it goes, if it came from the network and a program has it.
+    pub arrived: Option<Destination>,
+    /// Bytes from the network that come before those of the socket.
+    returned: Returned,
     /// The kernel's end.
     pub socket: OwnedFd,
     /// The program's end: link and slot.
@@ -128,6 +133,8 @@ impl Connection {
             stamp,
             tenant,
             state,
+            arrived: None,
+            returned: Returned::default(),
             socket,
             place: None,
             queued: false,
@@ -138,6 +145,26 @@ impl Connection {
             urgent: Urgent::default(),
             options: SocketOptions::default(),
         }
+    }
+
+    /// Where the program to which it was announced over `lane` was killed before it accepted it: it is on its way again,
+    /// with all that came from the network.
+    #[inline]
+    pub fn wait_anew(&mut self, lane: &Lane) -> bool {
+        if !lane.is_left_unaccepted() {
+            return false;
+        }
+        let (Some(wanted), Some(sent)) = (self.arrived, lane.sent_bytes(&self.returned)) else {
+            return false;
+        };
+        self.returned = sent;
+        let since = Instant::now();
+        self.state = State::Arriving(Destination { since, ..wanted });
+        // The end of the stream is read again, and the next program asks for options of its own.
+        self.received_end = false;
+        self.readiness.readable = true;
+        self.options = SocketOptions::default();
+        true
     }
 
     /// Moves what can be moved.
@@ -287,6 +314,9 @@ impl Connection {
         counters: &Counters,
         now: u64,
     ) -> Result<Moved, Errno> {
+        if !self.returned.send_to(lane).map_err(fault)? {
+            return Ok(Moved::Blocked);
+        }
         let mut budget = BUDGET;
         while budget > 0 && self.readiness.readable && !self.received_end {
             let mut free = lane.limit().map_err(fault)? - lane.published();

@@ -90,7 +90,7 @@ impl KernelWorker {
             return;
         };
         match &meeting.state {
-            Relayed::Open(pair) if is_accepted => {
+            Relayed::Open(pair, _) if is_accepted => {
                 meeting.otherwise = None;
                 let flags = side_flags::ESTABLISHED | side_flags::ACCEPTED;
                 pair.incoming().set_flags(flags | side_flags::OVER_CHANNELS);
@@ -101,7 +101,7 @@ impl KernelWorker {
                 }
                 self.queue(number);
             }
-            Relayed::Asked(pair) => {
+            Relayed::Asked(pair, _) => {
                 let error = pair.outgoing().peer_error().cast_signed();
                 // Channels that have ended say nothing.
                 let errno = match error {

@@ -68,7 +68,7 @@ impl KernelWorker {
     pub(crate) fn note_entered(&mut self, ticket: Ticket) {
         if let Some(meeting) = self.table.meeting(ticket)
             && meeting.enters()
-            && let Relayed::Open(pair) = &meeting.state
+            && let Relayed::Open(pair, _) = &meeting.state
             && let Some(served) = meeting.other().and_then(|tenant| self.tenants.get(tenant))
         {
             pair.outgoing().set_flags(side_flags::OVER_CHANNELS);

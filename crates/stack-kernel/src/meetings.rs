@@ -237,6 +237,22 @@ impl KernelWorker {
         }
     }
 
+    /// The program to which one was announced over a lane was killed before it accepted it: another one may.
+    fn meet_anew(&mut self, ticket: Ticket, lane: Lane) {
+        lane.close(true);
+        let Some(meeting) = self.table.meeting(ticket) else {
+            return;
+        };
+        let ([_, server], [_, place]) = (meeting.tenants, meeting.places);
+        if let Some((key, slot)) = place {
+            self.unwatch(key, slot);
+            self.let_go(key);
+        }
+        self.current = server.unwrap_or_default();
+        self.route(ticket);
+        self.note_retries();
+    }
+
     /// It was announced to its listener.
     pub(crate) fn establish_meeting(&mut self, ticket: Ticket, lane: Lane) {
         if let Some(meeting) = self.table.meeting_mut(ticket) {
@@ -292,6 +308,13 @@ impl KernelWorker {
             return;
         };
         meeting.queued = false;
+        // What channels have is theirs.
+        if !meeting.crosses()
+            && let Some(outgoing) = meeting.state.wait_anew()
+        {
+            let stamp = meeting.stamp;
+            return self.meet_anew(Ticket { number, stamp }, outgoing);
+        }
         if meeting.state.is_given_up() {
             return self.end_meeting(number, |state| {
                 if let Some(lane) = state.turn_back() {
@@ -308,7 +331,7 @@ impl KernelWorker {
         } else {
             self.tenants.ends_mut(meeting.tenants)
         };
-        let Relayed::Open(pair) = &mut meeting.state else {
+        let Relayed::Open(pair, _) = &mut meeting.state else {
             return;
         };
         let Some([mut client, mut server]) = ends else {
@@ -342,7 +365,7 @@ impl KernelWorker {
                 );
             }
             return self.end_meeting(number, |state| {
-                if let Relayed::Open(pair) = state {
+                if let Relayed::Open(pair, _) = state {
                     pair.close(ending);
                 }
             });

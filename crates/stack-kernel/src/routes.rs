@@ -19,11 +19,40 @@ impl KernelWorker {
     fn give(&mut self, ticket: Ticket, next: impl FnOnce(Destination) -> State) {
         if let Some(connection) = self.table.get_mut(ticket) {
             match std::mem::replace(&mut connection.state, State::Changing) {
-                State::Arriving(destination) => connection.state = next(destination),
+                State::Arriving(destination) => {
+                    connection.state = next(destination);
+                    if matches!(connection.state, State::Open(_)) {
+                        connection.arrived = Some(destination);
+                    }
+                }
                 other => connection.state = other,
             }
         }
         self.queue(ticket.number);
+    }
+
+    /// Whether a waiting connection was announced to a program that was killed: it belongs to its listener, and to none
+    /// that comes after it.
+    fn was_open(&self, ticket: Ticket) -> bool {
+        if let Some(meeting) = self.table.meeting(ticket) {
+            return meeting.state.was_open();
+        }
+        let connection = self.table.get(ticket);
+        connection.is_some_and(|connection| connection.arrived.is_some())
+    }
+
+    /// The program to which a connection was announced was killed before it accepted it: another one may.
+    pub(crate) fn accept_anew(&mut self, number: usize) {
+        let Some(connection) = self.table.at_mut(number) else {
+            return;
+        };
+        let stamp = connection.stamp;
+        if let Some(place) = connection.place.take() {
+            self.forget_place(place);
+            self.let_go(place.0);
+        }
+        self.route(Ticket { number, stamp });
+        self.note_retries();
     }
 
     /// Another listener of the tenant to which a waiting connection may go as well: the one that was chosen is gone, and the stack was
@@ -86,6 +115,9 @@ impl Router for KernelWorker {
     }
 
     fn redirect(&mut self, ticket: Ticket, listener: u32) {
+        if self.was_open(ticket) {
+            return self.refuse(ticket, Refused::NoListener);
+        }
         if let Some(meeting) = self.table.meeting_mut(ticket) {
             meeting.state.redirect(listener);
         }
@@ -161,6 +193,7 @@ impl Router for KernelWorker {
 
     fn refuse(&mut self, ticket: Ticket, why: Refused) {
         if why == Refused::NoListener
+            && !self.was_open(ticket)
             && let Some(other) = self.other_listener(ticket)
         {
             self.redirect(ticket, other);

@@ -296,6 +296,10 @@ impl KernelWorker {
         self.current = tenant;
         match std::mem::replace(&mut connection.state, State::Changing) {
             State::Connecting(lane) => self.look_at_connect(number, lane),
+            State::Open(lane) if connection.wait_anew(&lane) => {
+                lane.close(true);
+                self.accept_anew(number);
+            }
             State::Open(mut lane) => {
                 let Some(served) = self.tenants.get_mut(tenant) else {
                     return;

@@ -122,19 +122,37 @@ impl Worker for Local {
 }
 
 impl Local {
+    /// The program to which a connection was announced over a lane was killed before it accepted it: another one may.
+    fn accept_anew(&mut self, ticket: Ticket, lane: Lane) {
+        lane.close(true);
+        let connection = self.connection_mut(ticket);
+        if let Some(place) = connection.and_then(|connection| connection.places[1].take()) {
+            self.clear_place(place);
+            self.remove_link_if_unused(place.0);
+        }
+        self.route(ticket);
+    }
+
     fn turn(&mut self, number: usize) {
         let Some(Some(connection)) = self.connections.get_mut(number) else {
             return;
         };
         connection.queued = false;
+        if let Some(outgoing) = connection.state.wait_anew() {
+            let stamp = connection.stamp;
+            return self.accept_anew(Ticket { number, stamp }, outgoing);
+        }
         let is_given_up = connection.state.is_given_up();
         let ending = match &mut connection.state {
             Relayed::Pending(..) if is_given_up => None,
             // The answer of CoreEngine must come first.
-            Relayed::Pending(..) | Relayed::Offered(..) | Relayed::Asked(_) | Relayed::Changing => {
+            Relayed::Pending(..)
+            | Relayed::Offered(..)
+            | Relayed::Asked(..)
+            | Relayed::Changing => {
                 return;
             }
-            Relayed::Open(pair) => match pair.turn() {
+            Relayed::Open(pair, _) => match pair.turn() {
                 Turn::Waits(held) => return self.set_timer(number, held),
                 Turn::Busy => return self.enqueue(number),
                 Turn::Over(ending) => Some(ending),
@@ -144,7 +162,7 @@ impl Local {
             return;
         };
         match (connection.state, ending) {
-            (Relayed::Open(pair), Some(ending)) => {
+            (Relayed::Open(pair, _), Some(ending)) => {
                 if ending.is_fault()
                     && let Some(suppressed) = self.faults.count(Instant::now())
                 {

@@ -35,8 +35,12 @@ impl Router for Local {
     }
 
     fn redirect(&mut self, ticket: Ticket, listener: u32) {
-        if let Some(connection) = self.connection_mut(ticket) {
-            connection.state.redirect(listener);
+        match self.connection_mut(ticket) {
+            Some(connection) if connection.state.was_open() => {
+                self.refuse(ticket, Refused::NoListener);
+            }
+            Some(connection) => connection.state.redirect(listener),
+            None => {}
         }
     }
 

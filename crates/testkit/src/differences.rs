@@ -25,9 +25,7 @@ const KEPT: [(&str, &str); 18] = [
 ];
 
 /// Differences that only the relay has.
-const OF_THE_RELAY: [(&str, &str); 6] = [
-    ("corner_04_killed_loop_", "8.17"),
-    ("corner_04_prefork_worker_killed_while_accepting", "8.17"),
+const OF_THE_RELAY: [(&str, &str); 4] = [
     ("deferred_killed_client_comes", "8.3"),
     ("deferred_more_than_the_backlog", "8.3"),
     ("held_back_before_a_deferred_accept", "8.3"),

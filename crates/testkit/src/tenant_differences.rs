@@ -5,7 +5,7 @@ use crate::far::Side;
 
 /// Case names without the family at their end, or a common beginning of several names; the end that must be outside the tenant (either
 /// end, where none is named); the number of the difference.
-const KEPT: [(&str, Option<Side>, &str); 50] = [
+const KEPT: [(&str, Option<Side>, &str); 48] = [
     (
         "corner_04_queue_last_holder_goes",
         Some(Side::Client),
@@ -193,12 +193,6 @@ const KEPT: [(&str, Option<Side>, &str); 50] = [
     ),
     ("urgent_inline_switched_on", Some(Side::Server), "16.17"),
     ("urgent_after_shutdown_of_both", Some(Side::Server), "16.17"),
-    (
-        "corner_04_prefork_worker_killed_while_accepting",
-        Some(Side::Client),
-        "8.17",
-    ),
-    ("corner_04_killed_loop_", Some(Side::Client), "8.17"),
     ("deferred_more_than_the_backlog", Some(Side::Client), "8.3"),
 ];
 

@@ -12,6 +12,7 @@ mod ends;
 mod hostile;
 mod lanes;
 mod pairs;
+mod returned;
 
 use crate::anchor::Count;
 use crate::lane::Lane;
