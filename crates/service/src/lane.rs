@@ -140,6 +140,14 @@ impl Lane {
         side::flags(peer, self.handle.generation)
     }
 
+    /// The flags of this end.
+    #[must_use]
+    pub fn own_flags(&self) -> u32 {
+        // Relaxed: only this end sets them.
+        self.sides()
+            .map_or(0, |(own, _)| own.flags.load(Ordering::Relaxed))
+    }
+
     /// What the program says about the class of the connection.
     #[must_use]
     #[inline]
@@ -245,9 +253,7 @@ impl Lane {
     #[must_use]
     pub fn ended_by_reset(&self) -> bool {
         let flags = self.peer_flags();
-        let own = self
-            .sides()
-            .map_or(0, |(own, _)| own.flags.load(Ordering::Relaxed));
+        let own = self.own_flags();
         // What both sides have ended is over.
         let over = flags & own & side_flags::FIN != 0;
         !over

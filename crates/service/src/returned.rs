@@ -71,12 +71,17 @@ impl Returned {
         if self.bytes.is_empty() {
             return Ok(true);
         }
-        self.send_rest(lane)
+        self.send_up_to(usize::MAX, lane)
     }
 
+    /// Sends at most so many of them. True once all are sent.
+    ///
+    /// # Errors
+    /// A fault in the program's words.
     #[cold]
-    fn send_rest(&mut self, lane: &mut Lane) -> Checked<bool> {
-        while let rest @ [_, ..] = self.rest() {
+    pub fn send_up_to(&mut self, most: usize, lane: &mut Lane) -> Checked<bool> {
+        let to = self.sent.saturating_add(most).min(self.bytes.len());
+        while let Some(rest @ [_, ..]) = self.bytes.get(self.sent..to) {
             let wanted = u64::try_from(rest.len()).unwrap_or(u64::MAX);
             let room = lane.room_or_news(wanted)?;
             if length(&room) == 0 {
@@ -88,8 +93,11 @@ impl Returned {
             let tail = lane.published().wrapping_add(moved);
             lane.publish_with_mark(tail, Row::default())?;
         }
-        *self = Self::default();
-        Ok(true)
+        let all = to == self.bytes.len();
+        if all {
+            *self = Self::default();
+        }
+        Ok(all)
     }
 }
 
@@ -105,7 +113,10 @@ impl Lane {
     #[must_use]
     #[inline]
     pub fn is_left_unaccepted(&self) -> bool {
-        self.has_hung_up() && self.link.role() == Role::Client && self.nothing_was_done()
+        self.has_hung_up()
+            && self.link.role() == Role::Client
+            && !self.to_module
+            && self.nothing_was_done()
     }
 
     #[cold]
@@ -160,9 +171,6 @@ impl Lane {
     /// Whether the program was told that it is connected.
     #[must_use]
     pub fn is_established(&self) -> bool {
-        self.sides().is_some_and(|(own, _)| {
-            // Relaxed: the flags are this end's own.
-            own.flags.load(Ordering::Relaxed) & side_flags::ESTABLISHED != 0
-        })
+        self.own_flags() & side_flags::ESTABLISHED != 0
     }
 }

@@ -8,6 +8,7 @@ use super::peer::Counters;
 use super::shared::{FIRST_WORKER, WorkerMessage};
 use super::sockets::OpenRequest;
 use super::worker::ChannelWorker;
+use netchannel_abi::link::Role;
 use netchannel_scheduler::Class;
 use netchannel_service::anchor::Count;
 use netchannel_service::cells::{Cells, Key};
@@ -62,8 +63,10 @@ impl Router for ChannelWorker {
     }
 
     fn redirect(&mut self, ticket: Ticket, listener: u32) {
-        if let Some(pending) = self.acceptor.get_mut(ticket) {
-            pending.syn.listener = listener;
+        match self.acceptor.get_mut(ticket) {
+            Some(pending) if pending.anew.is_some() => self.refuse(ticket, Refused::NoListener),
+            Some(pending) => pending.syn.listener = listener,
+            None => {}
         }
     }
 
@@ -104,7 +107,12 @@ impl Router for ChannelWorker {
                 Refusal::Quota
             }
         };
-        if let Some(pending) = self.acceptor.take(ticket) {
+        let Some(pending) = self.acceptor.take(ticket) else {
+            return;
+        };
+        if let Some(connection) = pending.anew {
+            self.end_unaccepted(&connection);
+        } else {
             self.send_refusal(&pending.peer, pending.syn.handle, refusal);
         }
     }
@@ -114,6 +122,11 @@ impl Router for ChannelWorker {
             return;
         };
         end.retire();
+        if end.role() == Role::Client {
+            // What its program had not accepted may seek another one now.
+            let all: Vec<_> = self.owned.of_link(key).map(Arc::clone).collect();
+            all.iter().for_each(|one| self.settle_later(one));
+        }
         if self.index == FIRST_WORKER {
             self.cells.unwatch_channel(key);
             self.send_to_others(|| WorkerMessage::LinkEnded(end.number()));
@@ -193,10 +206,15 @@ impl ChannelWorker {
         if end.user() == Some(OF_TENANT) {
             lane.lead_to_module();
         }
-        let Pending { peer, syn, .. } = pending;
+        let Pending {
+            peer, syn, anew, ..
+        } = pending;
         if peer.has_ended() {
             lane.close(true);
             return None;
+        }
+        if let Some(connection) = anew {
+            return self.accept_anew(&connection, lane, (end, key));
         }
         let socket = VirtualSocket::passive(settings(), start(&lane), syn.limit, self.now);
         let Ok(socket) = socket else {

@@ -1,6 +1,6 @@
 //! The first worker's table of peers' connections that wait for a listener of this host.
 
-use super::connection::Peer;
+use super::connection::{Connection, Peer};
 use netchannel_service::cells::Key;
 use netchannel_service::core_engine::Ticket;
 use netchannel_service::faults::Faults;
@@ -21,6 +21,8 @@ pub struct Pending {
     stamp: u64,
     /// When the request came.
     pub since: Instant,
+    /// The connection, where it is established and its acceptor was killed before it accepted it.
+    pub anew: Option<Arc<Connection>>,
     /// The lane that CoreEngine offers to the process that accepts.
     pub offered: Option<(Lane, Key)>,
 }
@@ -46,6 +48,7 @@ impl Acceptor {
             syn: *syn,
             stamp,
             since,
+            anew: None,
             offered: None,
         };
         let number = self.unused.pop().unwrap_or_else(|| {

@@ -4,7 +4,10 @@
 //! Payload is moved outside of the lock. Bytes to be sent are held, the place of arriving bytes is claimed, and the
 //! lane is not closed before all holds and claims have ended.
 
+mod acceptance;
 mod looking;
+
+pub use acceptance::{Acceptance, Handover, Next};
 
 use super::channels_used::ChannelsUsed;
 use super::peer;
@@ -25,7 +28,7 @@ use netchannel_vns::{
 use netchannel_wire::{Address, Fin, Frame, NcRst, NcSyn, NcSynAck, NoSocket, Rst, Window};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The factor by which a receive ring grows when the peer fills it, as a power of two.
 const GROWTH: u32 = 2;
@@ -66,8 +69,10 @@ pub struct Connection {
     pub peer: Arc<Peer>,
     /// The handle by which the peer names it.
     pub handle: Handle,
-    /// The link of its lane. Its memory stays mapped as long as this connection exists.
-    pub link: Arc<LinkEnd>,
+    /// The link of its first lane. Its memory stays mapped as long as this connection exists.
+    link: Arc<LinkEnd>,
+    /// The link of the lane to another acceptor, after the first one was killed.
+    next_link: OnceLock<Arc<LinkEnd>>,
     /// The fields of its NCSYN.
     pub wanted: Wanted,
     /// Tells connections of peers apart.
@@ -96,6 +101,8 @@ pub struct State {
     pub observer: Observer,
     /// The program of this host has connected. Otherwise the peer's program has.
     active: bool,
+    /// Who accepts it, if the peer's program has connected.
+    pub acceptance: Acceptance,
     /// The program of this host was notified that its connect succeeded.
     established: bool,
     closing: Option<Closing>,
@@ -155,6 +162,7 @@ impl Connection {
             peer_handle: theirs,
             observer: Observer::new(),
             active: theirs.is_none(),
+            acceptance: Acceptance::Known,
             established: false,
             closing: None,
             lane_closed: false,
@@ -179,6 +187,7 @@ impl Connection {
             peer,
             handle,
             link,
+            next_link: OnceLock::new(),
             wanted,
             stamp,
             owner: AtomicU32::new(0),
@@ -187,6 +196,17 @@ impl Connection {
             seen_class: AtomicU32::new(0),
             state: Mutex::new(state),
         }
+    }
+
+    /// The link of its lane. Without the lock it is that of a claimed place as long as the claim is held.
+    #[inline]
+    pub fn link(&self) -> &Arc<LinkEnd> {
+        self.next_link.get().unwrap_or(&self.link)
+    }
+
+    /// Its lane is in another link from now on. It can move once, under the lock.
+    pub fn move_to(&self, link: Arc<LinkEnd>) {
+        let _ = self.next_link.set(link);
     }
 
     /// Locks the state. The lock is never held while a lock of the peer is taken.

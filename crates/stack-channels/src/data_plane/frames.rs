@@ -68,7 +68,7 @@ impl ChannelWorker {
                         Counters::add(&connection.peer.counters.refused, 1);
                         let reason = reset_reasons::of_refusal(refused.reason);
                         state.socket.on_reset(reason, now);
-                        let is_tenants = connection.link.user() == Some(OF_TENANT);
+                        let is_tenants = connection.link().user() == Some(OF_TENANT);
                         unpermitted = (is_tenants && reason == Reason::NotAllowed)
                             .then_some(connection.wanted);
                     }

@@ -38,7 +38,7 @@ impl Place {
 
     /// The remaining place as rooms.
     pub fn rooms(&self) -> [Room<'_>; 2] {
-        let region = self.connection.link.region();
+        let region = self.connection.link().region();
         self.spans
             .map(|span| region.room(span).unwrap_or(Room::empty()))
     }

@@ -1,6 +1,6 @@
 //! Ownership of connections: a connection moves to the worker of its class.
 
-use super::connection::Connection;
+use super::connection::{Connection, State};
 use super::shared::{FIRST_WORKER, WorkerMessage};
 use super::worker::ChannelWorker;
 use netchannel_abi::link::side_flags;
@@ -48,11 +48,11 @@ impl ChannelWorker {
 
     /// Takes over a socket of another worker.
     pub(super) fn adopt(&mut self, connection: &Arc<Connection>, class: Class) {
-        let number = connection.link.number();
+        let number = connection.link().number();
         let key = match self.keys.get(&number).copied() {
             Some(key) => Some(key),
             None => {
-                let key = self.cells.add_shared_link(Arc::clone(&connection.link));
+                let key = self.cells.add_shared_link(Arc::clone(connection.link()));
                 key.inspect(|key| {
                     self.keys.insert(number, *key);
                 })
@@ -69,27 +69,32 @@ impl ChannelWorker {
 
     /// Becomes the owner of a connection.
     pub(super) fn take_ownership(&mut self, connection: &Arc<Connection>, key: Key, class: Class) {
-        let now = self.now;
         let mut state = connection.lock();
         // The lane may have been closed during the hand-over; the socket may still have frames for its peer.
         let slot = state.lane.as_ref().map(|lane| lane.handle().index);
         let entry = self.owned.add(connection, key, slot);
         connection.set_owner(self.index, entry);
-        if let (Some(lane), Some(slot)) = (&mut state.lane, slot) {
-            let watched = self.cells.watch_anchor(key, slot, lane.anchor_mut());
-            match (watched, self.cells.cell(key)) {
-                (Ok(()), Some(cell)) => {
-                    lane.attach_cell(cell);
-                    state.look(now);
-                }
-                _ => state.socket.abort(Reason::Ending, now),
-            }
+        if let Some(slot) = slot {
+            self.watch_lane(&mut state, key, slot);
         }
         drop(state);
         if let Some(per_peer) = self.per_peer(&connection.peer) {
             per_peer.attach(entry, class);
         }
         self.settle_later(connection);
+    }
+
+    /// Watches the lane of a connection that it owns.
+    pub(super) fn watch_lane(&mut self, state: &mut State, key: Key, slot: u32) {
+        let Some(lane) = &mut state.lane else { return };
+        let watched = self.cells.watch_anchor(key, slot, lane.anchor_mut());
+        match (watched, self.cells.cell(key)) {
+            (Ok(()), Some(cell)) => {
+                lane.attach_cell(cell);
+                state.look(self.now);
+            }
+            _ => state.socket.abort(Reason::Ending, self.now),
+        }
     }
 
     /// Gives up the ownership of a connection.

@@ -23,6 +23,7 @@
 )]
 
 mod accepting;
+mod accepting_anew;
 mod acceptor;
 mod channels;
 mod channels_used;

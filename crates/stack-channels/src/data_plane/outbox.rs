@@ -119,7 +119,7 @@ impl Outbox {
         let Some(hold) = hold else {
             let start = self.own.len();
             self.own.resize(start + length, 0);
-            let region = connection.link.region();
+            let region = connection.link().region();
             let runs = spans.map(|span| region.run(span).unwrap_or(Run::empty()));
             let room = self.own.get_mut(start..).unwrap_or_default();
             transfer(&runs, &[Room::from(room)]);
@@ -189,7 +189,7 @@ impl Outbox {
                 Piece::Ring {
                     connection, spans, ..
                 } => {
-                    let region = connection.link.region();
+                    let region = connection.link().region();
                     spans.map(|span| region.run(span).unwrap_or(Run::empty()))
                 }
             };

@@ -71,6 +71,15 @@ impl OwnerTable {
         Some(entry)
     }
 
+    /// The lane of a socket is in another link now. Returns the key of the former link.
+    pub fn move_lane(&mut self, number: u32, key: Key, slot: u32) -> Option<Key> {
+        let entry = self.remove(number)?;
+        // The entry that was freed last is taken first.
+        let same = self.add(&entry.connection, key, Some(slot));
+        debug_assert_eq!(same, number);
+        Some(entry.key)
+    }
+
     /// The number of sockets.
     pub const fn len(&self) -> usize {
         self.owned.len() - self.unused.len()
@@ -86,6 +95,12 @@ impl OwnerTable {
     pub fn of_slot(&self, key: Key, slot: u32) -> Option<&Arc<Connection>> {
         let number = *self.by_slot.get(index(key))?.get(index(slot))?;
         self.get(number.checked_sub(1)?)
+    }
+
+    /// The sockets whose lanes are in a link.
+    pub fn of_link(&self, key: Key) -> impl Iterator<Item = &Arc<Connection>> {
+        let slots = self.by_slot.get(index(key)).into_iter().flatten();
+        slots.filter_map(|number| self.get(number.checked_sub(1)?))
     }
 
     /// The number of sockets whose lanes are in a link.

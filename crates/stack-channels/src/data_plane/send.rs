@@ -1,6 +1,6 @@
 //! The send path: the control frames of sockets, and bytes in the order of the scheduler.
 
-use super::connection::{Connection, State};
+use super::connection::{Acceptance, Connection, State};
 use super::outbox::{COPIED, Outbox};
 use super::route::Route;
 use super::shared::{Shared, WorkerMessage};
@@ -39,8 +39,10 @@ impl ChannelWorker {
             self.wake_ups.push(connection, &mut state, now);
         }
         if std::mem::take(&mut state.lane_closed) {
-            self.examine_link(&connection.link);
+            self.examine_link(connection.link());
         }
+        let seeks = owner && state.begins_to_seek(|| !connection.link().check(), now);
+        let found = owner && matches!(state.acceptance, Acceptance::Found(_));
         let sendable = state.socket.sendable();
         let timer = state.next_timeout();
         let over = connection.is_over(&state, now);
@@ -76,6 +78,11 @@ impl ChannelWorker {
                 }
             }
             self.move_if_due(connection);
+            if seeks {
+                self.seek_acceptor(connection);
+            } else if found {
+                self.move_to_next(connection);
+            }
         } else {
             let unknown = sendable > 0 && state.scheduled == 0;
             drop(state);

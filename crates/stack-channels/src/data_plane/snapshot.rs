@@ -33,7 +33,7 @@ impl Peer {
             let slot = state.lane.as_ref()?.handle().index;
             let (class, source) = state.class();
             Some(ConnectionSnapshot {
-                link: connection.link.number(),
+                link: connection.link().number(),
                 slot,
                 class,
                 source,

@@ -1,7 +1,7 @@
 //! What the daemon reads of a program whose peer is on another host: the bytes that it wrote and holds back, how far it
 //! has read, and how it ended.
 
-use super::{FIRST_RING_LOG2, GROWTH, State};
+use super::{Acceptance, FIRST_RING_LOG2, GROWTH, State};
 use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
 use netchannel_service::class;
@@ -13,6 +13,13 @@ impl State {
     /// Reads the program's state.
     pub fn look(&mut self, now: u64) {
         let Some(lane) = &mut self.lane else { return };
+        if matches!(self.acceptance, Acceptance::Known) && !self.active && lane.is_left_unaccepted()
+        {
+            self.acceptance = Acceptance::Lost(now);
+        }
+        if !matches!(self.acceptance, Acceptance::Known | Acceptance::Settled) {
+            return;
+        }
         // The flags are loaded before the bytes: a program that has set FIN or has ended writes no more.
         let flags = lane.peer_flags();
         let word = lane.hints_word();
@@ -68,7 +75,9 @@ impl State {
     pub fn next_timeout(&self) -> u64 {
         let timeout = self.socket.next_timeout().unwrap_or(NEVER);
         if self.lane.is_some() {
-            timeout.min(self.held_until)
+            timeout
+                .min(self.held_until)
+                .min(self.acceptance.next_timeout())
         } else {
             timeout
         }

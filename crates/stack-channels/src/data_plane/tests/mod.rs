@@ -7,6 +7,7 @@
     reason = "a test that can not go on fails"
 )]
 
+mod acceptors;
 mod churn;
 mod connections;
 mod losses;
