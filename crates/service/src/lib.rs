@@ -55,6 +55,7 @@ pub mod stack;
 pub mod targets;
 pub mod thread_stack;
 pub mod timers;
+mod unaccepted;
 pub mod urgent;
 pub mod worker;
 mod writer;

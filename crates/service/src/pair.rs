@@ -300,7 +300,7 @@ fn discard(from: &mut Lane) -> Checked<()> {
 }
 
 fn move_bytes(from: &mut Lane, to: &mut Lane, limit: u64, count: &mut Moved) -> Checked<Progress> {
-    if !from.returned_mut().send_to(to)? {
+    if !to.send_again(from.returned_mut())? {
         return Ok(Progress::Blocked);
     }
     let mut left = BUDGET.min(limit);

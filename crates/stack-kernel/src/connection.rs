@@ -314,7 +314,7 @@ impl Connection {
         counters: &Counters,
         now: u64,
     ) -> Result<Moved, Errno> {
-        if !self.returned.send_to(lane).map_err(fault)? {
+        if !lane.send_again(&mut self.returned).map_err(fault)? {
             return Ok(Moved::Blocked);
         }
         let mut budget = BUDGET;

@@ -115,10 +115,10 @@ fn hand_over(former: &Lane, next: &mut Lane) -> Option<()> {
     let mut sent = former.sent_bytes(&Returned::default())?;
     if next.capacity() < former.capacity() {
         // A ring is left for a larger one once it holds something.
-        sent.send_up_to(1, next).ok()?;
+        next.send_some_again(&mut sent, 1).ok()?;
         next.grow_to(former.capacity().ilog2()).ok()?;
     }
-    let all = sent.send_to(next).ok()?;
+    let all = next.send_again(&mut sent).ok()?;
     if former.own_flags() & side_flags::FIN != 0 {
         next.set_flags(side_flags::FIN);
     }
