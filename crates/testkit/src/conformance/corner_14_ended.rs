@@ -28,6 +28,7 @@ cases! {
         corner_14_ended_recvmmsg_leaves_an_error_after_a_reset,
         corner_14_ended_reset_after_shutdown_of_reading,
         corner_14_ended_unacknowledged_bytes,
+        corner_14_ended_unacknowledged_bytes_that_were_held,
     ];
 }
 
@@ -435,4 +436,16 @@ fn corner_14_ended_unacknowledged_bytes(family: Family) {
     await_events(client, libc::POLLERR);
     let count = sys::ioctl_int(client, libc::TIOCOUTQ, 0);
     assert_eq!(count, Ok(0));
+}
+
+/// Bytes that `MSG_MORE` holds back behind the end go with the next ones, and meet the same reset.
+fn corner_14_ended_unacknowledged_bytes_that_were_held(family: Family) {
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    assert_eq!(sys::send(client, b"h", libc::MSG_MORE), Ok(1));
+    send_all(client, &[1; 8000]);
+    await_events(client, libc::POLLERR);
+    let count = sys::ioctl_int(client, libc::TIOCOUTQ, 0);
+    assert_eq!(count, Ok(8001));
 }

@@ -78,7 +78,7 @@ impl Lane {
             }
             self.reset_shut_peer();
         }
-        noted.store(length as u64, Ordering::Relaxed);
+        noted.store(held, Ordering::Relaxed);
         self.socket.mark(status::WRITE_MET_CLOSED);
         self.notify_of_reset();
         Some(Ok(length))
