@@ -31,6 +31,7 @@ cases! {
         corner_11_kill_sleeper_in_recv,
         corner_11_kill_listener_process,
         corner_11_kill_client_before_accept,
+        corner_11_kill_client_between_two_accepts,
         corner_11_close_with_full_buffers_delivers,
         corner_11_abort_and_segfault_deliver,
         corner_11_close_thousand_connections_in_turn,
@@ -377,6 +378,34 @@ fn corner_11_kill_client_before_accept(family: Family) {
     child.kill();
     let server = sys::accept(listening).unwrap();
     assert_eq!(receive_to_end(server), b"from the dead");
+}
+
+/// What the accepted connection tells of the client's end loses nothing of the one that waits.
+fn corner_11_kill_client_between_two_accepts(family: Family) {
+    let (port, accepted, ready) = (Baton::new(), Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        let address = family.loopback(u16::try_from(port.receive()).unwrap());
+        let _first = connect_to(address);
+        accepted.take();
+        let second = connect_to(address);
+        send_all(second, b"from the dead");
+        ready.pass();
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+    let (listening, address) = listener(family);
+    port.send(u64::from(address.port()));
+    let first = sys::accept(listening).unwrap();
+    accepted.pass();
+    ready.take();
+    child.kill();
+    set_nonblocking(first);
+    eventually("the end", || sys::recv(first, &mut [0_u8; 4], 0) == Ok(0));
+    sys::close(first).unwrap();
+    await_events(listening, libc::POLLIN);
+    let second = sys::accept(listening).unwrap();
+    assert_eq!(receive_to_end(second), b"from the dead");
 }
 
 fn corner_11_close_with_full_buffers_delivers(family: Family) {

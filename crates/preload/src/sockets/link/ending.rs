@@ -74,7 +74,7 @@ impl LinkEnd {
             return self.is_alive();
         };
         if gone {
-            self.fail();
+            self.peer_has_ended();
         }
         !gone
     }

@@ -409,9 +409,15 @@ impl LinkEnd {
     pub fn read_channel(&self) {
         if let Some(_reading) = self.reading.lock()
             && self.read() == ChannelState::Ended
-            // Connections that were announced before the end are still accepted.
-            && !(self.role == Role::Server && self.has_jobs())
         {
+            self.peer_has_ended();
+        }
+    }
+
+    /// The other process has ended: so does the link, but not before the connections are taken that were announced
+    /// before; these are still accepted.
+    pub(super) fn peer_has_ended(&self) {
+        if !(self.role == Role::Server && self.has_jobs()) {
             self.fail();
         }
     }
