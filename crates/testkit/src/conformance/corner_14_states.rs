@@ -288,6 +288,10 @@ fn corner_14_states_addresses_of_another_form() {
         assert_eq!(form, Ok(libc::AF_INET6));
         let refused = Err(Errno(libc::EADDRNOTAVAIL));
         assert_eq!(change(socket, libc::AF_INET), refused);
+        // Of a longer value its first word counts.
+        let longer = [libc::AF_INET, 0, 0, 0, 0, 0];
+        let answer = sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, longer);
+        assert_eq!(answer, refused);
     }
     assert_eq!(
         change(tcp(Family::V6), libc::AF_INET),

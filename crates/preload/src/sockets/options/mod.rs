@@ -178,6 +178,16 @@ pub unsafe fn set(
             Ok(got.is_ok_and(|bytes| bytes <= MOST_BYTES))
         })
     };
+    let is_connected = matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred);
+    // Of these TCP reads a number, whatever `length` says.
+    if size > MOST_BYTES
+        && is_connected
+        // SAFETY: the caller's promise.
+        && let Ok(number) = unsafe { read(level, name, value, 4) }
+        && let Some(result) = set_connected(socket, fd, &number)
+    {
+        return result;
+    }
     let opens_fast = level == libc::IPPROTO_TCP && name == libc::TCP_FASTOPEN_CONNECT;
     let fresh = socket.word.kind() == Kind::Fresh;
     let by_kernel = needs_kernel(level, name) && (fresh || !opens_fast);
@@ -231,9 +241,7 @@ pub unsafe fn set(
         }
         return Ok(());
     }
-    if matches!(socket.word.kind(), Kind::Virtual | Kind::Deferred)
-        && let Some(result) = set_connected(socket, fd, &record)
-    {
+    if is_connected && let Some(result) = set_connected(socket, fd, &record) {
         return result;
     }
     let is_any_taken = size >= 4 && (level, name) == (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
