@@ -7,8 +7,7 @@ use netchannel_abi::address::Address;
 use super::datagrams;
 use crate::connections::accepting::Accepted;
 use crate::connections::asking;
-use crate::connections::connection::lane;
-use crate::connections::connection::{self, Connected, deferred};
+use crate::connections::connection::{self, Connected, deferred, lane, settled_lane};
 use crate::descriptors::names;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::{real, sys};
@@ -64,7 +63,7 @@ hook! {
         if let Some(socket) = deferred::at(fd) {
             return done(connection::refuse_bind(&socket, address, length));
         }
-        if let Some(lane) = lane(fd) {
+        if let Some(lane) = settled_lane(fd) {
             return done(connection::bind(&lane, address, length));
         }
         if asking::at(fd).is_some() {
@@ -230,7 +229,7 @@ hook! {
                 return real::fail(libc::EINVAL);
             }
         }
-        match lane(fd) {
+        match settled_lane(fd) {
             None => {
                 if let Err(error) = connection::before_shutdown(fd) {
                     return real::fail(error);
@@ -266,7 +265,7 @@ hook! {
         if let Some(known) = deferred::at(fd) {
             return done(names::write(&known.entry.peer.load(), address, length));
         }
-        match lane(fd) {
+        match settled_lane(fd) {
             None => match handed_over(fd) {
                 Some(socket) => done(names::write(&socket.entry.peer.load(), address, length)),
                 None => match asking::at(fd).map(|asker| asker.peer()) {
@@ -276,8 +275,6 @@ hook! {
                 },
             },
             Some(lane) => {
-                // Only this finds a peer that has ended silently.
-                lane.check_peer_now();
                 if lane.is_connecting() || lane.is_over() {
                     return real::fail(libc::ENOTCONN);
                 }
@@ -332,6 +329,8 @@ hook! {
         fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t,
     ) -> c_int {
         super::advance_connect(fd);
+        // What an earlier look has noted: a program may look at its connection by this call only.
+        housekeeping::carry();
         match socket::of(fd) {
             Some(socket) if class::is_own(level) => {
                 done(class::get(&socket, name, value, length))

@@ -12,6 +12,7 @@ cases! {
         corner_14_ended_recvmmsg_tells_errors_first,
         corner_14_ended_recvmmsg_of_many,
         corner_14_ended_without_a_word,
+        corner_14_ended_before_it_was_accepted,
         corner_14_ended_nothing_to_send,
         corner_14_ended_bad_buffers_to_send,
         corner_14_ended_bind,
@@ -95,6 +96,28 @@ fn corner_14_ended_without_a_word(family: Family) {
     let reported = sys::epoll_wait(set, 1, 0).unwrap();
     assert_eq!(reported[0].events, sys::IN | sys::OUT);
     assert!(sys::getpeername(client).is_ok());
+}
+
+/// The first look at a connection whose listener was killed, and its last one.
+fn corner_14_ended_before_it_was_accepted(family: Family) {
+    let ready = Baton::new();
+    let child = fork_child(|| {
+        let (_listening, address) = listener(family);
+        ready.send(u64::from(address.port()));
+        std::thread::sleep(std::time::Duration::from_secs(30));
+    });
+    let address = family.loopback(u16::try_from(ready.receive()).unwrap());
+    let [named, bound, shut, asked, told] = [(); 5].map(|()| connect_to(address));
+    child.kill();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let unconnected = Errno(libc::ENOTCONN);
+    assert_eq!(sys::getpeername(named), Err(unconnected));
+    assert_eq!(sys::bind(bound, family.loopback(0)), Ok(()));
+    assert_eq!(sys::shutdown(shut, libc::SHUT_RDWR), Err(unconnected));
+    // TCP_CLOSE.
+    let is_closed = || sys::option::<u8>(asked, libc::IPPROTO_TCP, libc::TCP_INFO) == Ok(7);
+    eventually("its state says so", is_closed);
+    eventually("its error says so", || socket_error(told) == RESET);
 }
 
 fn corner_14_ended_nothing_to_send(family: Family) {

@@ -32,6 +32,18 @@ pub fn lane(fd: c_int) -> Option<Lane> {
     }
 }
 
+/// The lane for a call whose answer depends on whether the connection is over: only a look finds a peer that has ended
+/// silently, and one that nobody had accepted may be the kernel's from then on.
+#[cold]
+pub fn settled_lane(fd: c_int) -> Option<Lane> {
+    let found = lane(fd)?;
+    found.check_peer_now();
+    if housekeeping::carry() {
+        return lane(fd);
+    }
+    Some(found)
+}
+
 /// Continues a connect that is under way. False where the kernel carries it on from now on.
 #[cold]
 #[inline(never)]

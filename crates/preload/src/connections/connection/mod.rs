@@ -43,7 +43,7 @@ pub use accept::{
 pub use close::{close, forget_closed};
 pub use connect::{Connected, connect, note_refused};
 pub use dissolve::{dissolve, leave_error};
-pub use found::{is_connected_yet, lane};
+pub use found::{is_connected_yet, lane, settled_lane};
 pub use pending::{carry_on_or_fail, connect_to_send, refuse_address};
 pub use rebinding::{bind, refuse_bind};
 pub use shutdown::shutdown;

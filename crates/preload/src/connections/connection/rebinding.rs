@@ -24,7 +24,6 @@ use crate::sockets::socket::{Socket, status};
 /// # Safety
 /// The program gave `address` to be read, with `length` bytes.
 pub unsafe fn bind(lane: &Lane, address: *const sockaddr, length: socklen_t) -> Result<(), c_int> {
-    lane.check_peer_now();
     let (entry, local) = (lane.socket.entry, lane.socket.local);
     let own = entry.local.load();
     let is_free = lane.is_over() && !lane.socket.has(status::PORT_NAMED);
