@@ -107,8 +107,10 @@ fn corner_14_ended_before_it_was_accepted(family: Family) {
         std::thread::sleep(std::time::Duration::from_secs(30));
     });
     let address = family.loopback(u16::try_from(ready.receive()).unwrap());
-    let [named, bound, shut, asked, told] = [(); 5].map(|()| connect_to(address));
+    let [named, bound, shut, asked, told, waiting] = [(); 6].map(|()| connect_to(address));
     child.kill();
+    // Who sleeps is woken at once. A relay tells one connection after the other.
+    await_events(waiting, libc::POLLHUP);
     std::thread::sleep(std::time::Duration::from_millis(50));
     let unconnected = Errno(libc::ENOTCONN);
     assert_eq!(sys::getpeername(named), Err(unconnected));
