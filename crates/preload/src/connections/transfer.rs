@@ -100,6 +100,13 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         break 'vectors;
                     }
                 }
+                // Who has shut its reading direction finds here that the listener was killed.
+                Err(Stop::End) if total == 0 && housekeeping::carry() => {
+                    if replaced::is_replaced(lane) {
+                        // SAFETY: the caller's promise.
+                        return unsafe { replaced::receive(lane.fd, vectors, flags) };
+                    }
+                }
                 Err(Stop::End) => break 'vectors,
                 Err(Stop::Error(error)) if total > 0 => {
                     if error != libc::EFAULT {

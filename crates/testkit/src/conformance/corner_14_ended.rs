@@ -107,7 +107,8 @@ fn corner_14_ended_before_it_was_accepted(family: Family) {
         std::thread::sleep(std::time::Duration::from_secs(30));
     });
     let address = family.loopback(u16::try_from(ready.receive()).unwrap());
-    let [named, bound, shut, asked, told, waiting] = [(); 6].map(|()| connect_to(address));
+    let [named, bound, shut, asked, told, deaf, waiting] = [(); 7].map(|()| connect_to(address));
+    sys::shutdown(deaf, libc::SHUT_RD).unwrap();
     child.kill();
     // Who sleeps is woken at once. A relay tells one connection after the other.
     await_events(waiting, libc::POLLHUP);
@@ -116,6 +117,7 @@ fn corner_14_ended_before_it_was_accepted(family: Family) {
     assert_eq!(sys::getpeername(named), Err(unconnected));
     assert_eq!(sys::bind(bound, family.loopback(0)), Ok(()));
     assert_eq!(sys::shutdown(shut, libc::SHUT_RDWR), Err(unconnected));
+    assert_eq!(sys::recv(deaf, &mut [0_u8; 4], 0), Err(RESET));
     // TCP_CLOSE.
     let is_closed = || sys::option::<u8>(asked, libc::IPPROTO_TCP, libc::TCP_INFO) == Ok(7);
     eventually("its state says so", is_closed);
