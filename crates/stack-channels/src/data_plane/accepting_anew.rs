@@ -49,9 +49,18 @@ impl ChannelWorker {
         mut lane: Lane,
         (link, key): (Arc<LinkEnd>, Key),
     ) -> Option<Ticket> {
+        let mut state = connection.lock();
+        if !connection.has_owner() {
+            // The peer has ended it meanwhile, and nobody settles it any more.
+            drop(state);
+            lane.close(true);
+            self.release_link_if_unused(key);
+            return None;
+        }
         lane.set_packet_size(connection.peer.packet_payload(&connection.wanted.server));
         let next = Next { lane, link, key };
-        connection.lock().acceptance = Acceptance::Found(Box::new(next));
+        state.acceptance = Acceptance::Found(Box::new(next));
+        drop(state);
         self.settle_later(connection);
         Some(Ticket {
             number: usize::try_from(connection.entry()).unwrap_or(usize::MAX),

@@ -121,6 +121,27 @@ fn a_link_that_lives_on_brings_it_to_who_has_the_link() {
     assert_eq!(world.servers.len(), 1);
 }
 
+/// The client is gone before the next acceptor is found, which then sees a reset.
+#[test]
+fn a_client_that_resets_meanwhile_leaves_nothing() {
+    let mut world = World::new(&CHANNELS);
+    let client = world.dial();
+    world.wait(|_| (client.peer_flags() & side_flags::ESTABLISHED != 0).then_some(()));
+    let killed = world.announced();
+    world.kill(killed);
+    // CoreEngine does not answer yet.
+    std::thread::sleep(Duration::from_millis(30));
+    client.close(true);
+    let start = Instant::now();
+    while world.connections() > 0 {
+        assert!(start.elapsed() < PATIENCE, "the connection stays");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let next = world.announced();
+    world.wait(|_| (next.peer_flags() & side_flags::RESET != 0).then_some(()));
+    next.close(false);
+}
+
 /// The second acceptor ends in the same way: that ends the connection.
 #[test]
 fn a_second_acceptor_that_is_killed_resets_it() {
