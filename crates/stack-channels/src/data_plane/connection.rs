@@ -305,7 +305,9 @@ impl Connection {
 
     /// Whether all that remains of it is the final state, for which its peer may still ask.
     pub fn is_over(&self, state: &State, now: u64) -> bool {
-        state.lane.is_none() && state.socket.is_finished(now)
+        // A lane to another acceptor is closed first.
+        let is_found = matches!(state.acceptance, Acceptance::Found(_));
+        state.lane.is_none() && !is_found && state.socket.is_finished(now)
     }
 
     /// The frame for a transmit other than DATA.
