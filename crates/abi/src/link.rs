@@ -180,6 +180,8 @@ pub mod side_flags {
     pub const OVER_CHANNELS: u32 = 8192;
     /// It neither sends nor reads any more: bytes sent to it meet a reset.
     pub const BOTH_SHUT: u32 = FIN | SHUT_READ;
+    /// What a server that was killed before it accepted the connection has not said.
+    pub const SAID_BY_ACCEPTOR: u32 = ACCEPTED | FIN | RESET | CLOSED | ANCHOR_SHUT;
 }
 
 /// Bits of [`Side::waiter`].

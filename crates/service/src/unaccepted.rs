@@ -11,13 +11,6 @@ use netchannel_ring::urgent::PublishedMarks;
 use netchannel_shm::Run;
 use netchannel_shm::run::transfer;
 
-/// What an acceptor that was killed before its accept has not done.
-const DONE_BY_ACCEPTOR: u32 = side_flags::ACCEPTED
-    | side_flags::FIN
-    | side_flags::RESET
-    | side_flags::CLOSED
-    | side_flags::ANCHOR_SHUT;
-
 impl Lane {
     /// (client) Whether the program ended without accepting the connection or saying anything. One that ends in good
     /// order says so in its flags.
@@ -32,7 +25,7 @@ impl Lane {
 
     #[cold]
     fn nothing_was_done(&self) -> bool {
-        self.peer_flags() & DONE_BY_ACCEPTOR == 0
+        self.peer_flags() & side_flags::SAID_BY_ACCEPTOR == 0
             && self.peer_head() == Some(0)
             && self.frontier() == Ok(0)
             // The mark of an urgent byte is not announced again.
@@ -48,7 +41,6 @@ impl Lane {
         let mut all = Returned::with_room(sent.checked_add(again.rest().len())?)?;
         let (former, rest) = all.bytes_mut().split_at_mut(sent);
         rest.copy_from_slice(again.rest());
-
         let mut from = 0;
         for (ring, to) in self.sent_in()? {
             let runs = self.runs(spans(ring, from, to - from).ok()?);

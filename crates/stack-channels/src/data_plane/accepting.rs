@@ -247,10 +247,7 @@ impl ChannelWorker {
         }
         drop(state);
         self.take_ownership(&connection, key, wanted.class.unwrap_or(Class::Latency));
-        Some(Ticket {
-            number: usize::try_from(connection.entry()).unwrap_or(usize::MAX),
-            stamp: connection.stamp,
-        })
+        Some(connection.ticket())
     }
 
     fn note_shortage(&mut self, errno: Errno) {

@@ -62,10 +62,7 @@ impl ChannelWorker {
         state.acceptance = Acceptance::Found(Box::new(next));
         drop(state);
         self.settle_later(connection);
-        Some(Ticket {
-            number: usize::try_from(connection.entry()).unwrap_or(usize::MAX),
-            stamp: connection.stamp,
-        })
+        Some(connection.ticket())
     }
 
     /// Moves the connection to the lane of another acceptor, if there is one and the former lane is at rest.
@@ -84,8 +81,9 @@ impl ChannelWorker {
             former.close(true);
             unused = self.owned.move_lane(connection.entry(), key, slot);
             self.watch_lane(&mut state, key, slot);
+        } else {
+            state.look(now);
         }
-        state.look(now);
         drop(state);
         if let Some(key) = unused {
             self.release_link_if_unused(key);

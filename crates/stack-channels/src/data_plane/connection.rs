@@ -18,6 +18,7 @@ use netchannel_abi::link::{MOST_RING_LOG2, side_flags};
 use netchannel_ring::Fault;
 use netchannel_scheduler::{Class, Hints, Observer, Source, classify};
 use netchannel_service::class;
+use netchannel_service::core_engine::Ticket;
 use netchannel_service::lane::Lane;
 use netchannel_service::link::LinkEnd;
 use netchannel_service::timers::NEVER;
@@ -224,6 +225,14 @@ impl Connection {
         self.entry.load(Ordering::Relaxed)
     }
 
+    /// Its name in the backlog of its listener, which its owner keeps.
+    pub fn ticket(&self) -> Ticket {
+        Ticket {
+            number: usize::try_from(self.entry()).unwrap_or(usize::MAX),
+            stamp: self.stamp,
+        }
+    }
+
     /// Worker `owner` becomes the owner, with this `entry`.
     pub fn set_owner(&self, owner: usize, entry: u32) {
         self.entry.store(entry, Ordering::Relaxed);
@@ -306,8 +315,7 @@ impl Connection {
     /// Whether all that remains of it is the final state, for which its peer may still ask.
     pub fn is_over(&self, state: &State, now: u64) -> bool {
         // A lane to another acceptor is closed first.
-        let is_found = matches!(state.acceptance, Acceptance::Found(_));
-        state.lane.is_none() && !is_found && state.socket.is_finished(now)
+        state.lane.is_none() && !state.acceptance.is_found() && state.socket.is_finished(now)
     }
 
     /// The frame for a transmit other than DATA.

@@ -1,6 +1,6 @@
 //! The send path: the control frames of sockets, and bytes in the order of the scheduler.
 
-use super::connection::{Acceptance, Connection, State};
+use super::connection::{Connection, State};
 use super::outbox::{COPIED, Outbox};
 use super::route::Route;
 use super::shared::{Shared, WorkerMessage};
@@ -42,7 +42,7 @@ impl ChannelWorker {
             self.examine_link(connection.link());
         }
         let seeks = owner && state.begins_to_seek(|| !connection.link().check(), now);
-        let found = owner && matches!(state.acceptance, Acceptance::Found(_));
+        let found = owner && state.acceptance.is_found();
         let sendable = state.socket.sendable();
         let timer = state.next_timeout();
         let over = connection.is_over(&state, now);

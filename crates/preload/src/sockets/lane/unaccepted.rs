@@ -23,12 +23,6 @@ const ODD_STATUS: u32 = status::PENDING
     | status::PUMPED
     | status::ANCHOR_SHUT
     | status::HOLDS;
-/// What an acceptor that was killed before its accept has not done.
-const DONE_BY_PEER: u32 = side_flags::ACCEPTED
-    | side_flags::FIN
-    | side_flags::RESET
-    | side_flags::CLOSED
-    | side_flags::ANCHOR_SHUT;
 
 impl Lane {
     /// Whether the other end, whose anchor is closed, has ended without accepting the connection or saying anything, and
@@ -39,7 +33,7 @@ impl Lane {
         let socket = self.socket;
         self.link.role == Role::Client
             && self.link.listener != RELAY
-            && self.peer_flags() & DONE_BY_PEER == 0
+            && self.peer_flags() & side_flags::SAID_BY_ACCEPTOR == 0
             && !socket.has(ODD_STATUS)
             && socket.entry.urgent_sent.load(Ordering::Relaxed) == 0
             && socket.entry.receive.own.load(Ordering::Relaxed) == 0

@@ -51,6 +51,11 @@ pub struct Handover {
 const LONGEST_END: u64 = 20_000_000;
 
 impl Acceptance {
+    /// Whether there is a lane to another acceptor.
+    pub const fn is_found(&self) -> bool {
+        matches!(self, Self::Found(_))
+    }
+
     /// When another acceptor is sought in any case.
     pub const fn next_timeout(&self) -> u64 {
         match self {
@@ -77,9 +82,9 @@ impl State {
     /// Moves the connection to the lane of another acceptor, if there is one, once no byte is on its way into the ring of
     /// the former lane.
     pub fn move_to_next(&mut self) -> Option<Handover> {
-        let Acceptance::Found(_) = &self.acceptance else {
+        if !self.acceptance.is_found() {
             return None;
-        };
+        }
         let is_open = self.lane.is_some() && self.closing.is_none();
         let arrives = |lane: &Lane| lane.published() != self.socket.frontier();
         let arrives = self.socket.claims() > 0
