@@ -216,14 +216,16 @@ fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Resu
             Err(Stop::Wait) if finds_end(lane) => {}
             Err(Stop::Wait) if nonblocking => return Err(libc::EAGAIN),
             Err(Stop::Wait) => {
-                let tail = lane.peer_tail();
-                // Others may take what comes.
-                let ready = |lane: &Lane| lane.has_more_than(offset, 0) || lane.peer_tail() != tail;
+                let (tail, news) = (lane.peer_tail(), lane.news());
+                // Others may take what comes. A change without bytes, such as a `shutdown` of another thread, is enough.
+                let ready = |lane: &Lane| {
+                    lane.has_more_than(offset, 0) || lane.peer_tail() != tail || lane.news() != news
+                };
                 let is_over = |lane: &Lane| {
                     ready(lane) || lane.socket.has(status::DISSOLVED) || replaced::is_replaced(lane)
                 };
                 // A reset, too, is left to the next call. A token of former bytes wakes nobody.
-                while wait::sleep_once_on(lane, bits::DATA, ready).is_ok() && !is_over(lane) {}
+                while wait::sleep_for_any_change(lane, ready).is_ok() && !is_over(lane) {}
                 return Ok(());
             }
         }

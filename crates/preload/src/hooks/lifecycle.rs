@@ -11,6 +11,7 @@ use crate::connections::connection::{self, Connected, deferred, lane, settled_la
 use crate::descriptors::names;
 use crate::descriptors::table::{self, Kind};
 use crate::ground::{real, sys};
+use crate::sockets::lane::notify_of_room;
 use crate::sockets::socket::{self, Socket, status};
 use crate::sockets::{class, options};
 use crate::waiting::housekeeping;
@@ -314,6 +315,9 @@ hook! {
                 }
                 if let (0, Some(listener), Some(former)) = (result, listener, former) {
                     listener.begin_era(former);
+                }
+                if result == 0 && listener.is_some() && options::may_make_room(level, name) {
+                    notify_of_room(&socket);
                 }
                 if let (0, Some(listener)) = (result, listener)
                     && (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)

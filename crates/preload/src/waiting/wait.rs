@@ -108,21 +108,19 @@ pub fn learn(start: u64) {
 /// Waits until `wanted` ([`bits::DATA`] or [`bits::SPACE`]) may be there. Errors as a blocking socket call: `EAGAIN`
 /// after its timeout, `EINTR`.
 pub fn sleep_on(lane: &mut Lane, wanted: u32, ready: impl Fn(&Lane) -> bool) -> Result<(), i32> {
-    sleep(lane, wanted, ready, true)
+    let unit = if wanted == bits::DATA { 1 } else { WRITER };
+    sleep(lane, unit, wanted, ready, true)
 }
 
-/// As [`sleep_on`], ended by any signal.
-pub fn sleep_once_on(
-    lane: &mut Lane,
-    wanted: u32,
-    ready: impl Fn(&Lane) -> bool,
-) -> Result<(), i32> {
-    sleep(lane, wanted, ready, false)
+/// As [`sleep_on`] for bytes, ended by any signal and by any change of this side.
+pub fn sleep_for_any_change(lane: &mut Lane, ready: impl Fn(&Lane) -> bool) -> Result<(), i32> {
+    sleep(lane, WRITER + 1, bits::DATA, ready, false)
 }
 
 #[inline(always)]
 fn sleep(
     lane: &mut Lane,
+    unit: u32,
     wanted: u32,
     ready: impl Fn(&Lane) -> bool,
     restarts: bool,
@@ -131,7 +129,6 @@ fn sleep(
         return Ok(());
     }
     let entry = lane.socket.entry;
-    let unit = if wanted == bits::DATA { 1 } else { WRITER };
     holds::hold(&lane.socket);
     lane.begin_sleep(unit, wanted);
     // Before the last look: a hold that expires after it bounds the sleep, and an expired one is seen by it.

@@ -25,6 +25,7 @@ cases! {
         corner_05_exec_shell_reads_the_socket,
         corner_05_exec_set_with_members,
         corner_05_exec_set_with_a_member_by_another_number,
+        corner_05_exec_set_with_an_end_that_it_made,
         corner_05_exec_listener_with_times,
         corner_05_exec_listener_with_options,
         corner_05_exec_connection_with_options,
@@ -332,6 +333,23 @@ fn corner_05_exec_set_with_a_member_by_another_number(family: Family) {
     sys::close(server).unwrap();
     expect_bytes(client, b"begun");
     send_all(client, b"news");
+    child.join();
+}
+
+/// The exec closes the peer of an edge-triggered member. The next image receives the end before it asks the set.
+fn corner_05_exec_set_with_an_end_that_it_made(family: Family) {
+    let child = fork_child(|| {
+        let (client, server) = pair(family);
+        let set = sys::epoll_create().unwrap();
+        for (descriptor, flags) in [(client, libc::FD_CLOEXEC), (server, 0), (set, 0)] {
+            sys::fcntl(descriptor, libc::F_SETFD, flags).unwrap();
+        }
+        let events = sys::IN | libc::EPOLLET.cast_unsigned();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, events, 1).unwrap();
+        assert!(sys::epoll_wait(set, 4, 0).unwrap().is_empty());
+        let numbers = [set, server].map(|number| number.to_string());
+        exec_helper(&["set-tells-of-the-end", &numbers[0], &numbers[1]], true);
+    });
     child.join();
 }
 

@@ -10,6 +10,7 @@ cases! {
     families: [
         corner_17_sets_hear_of_who_listens_after_a_refusal,
         corner_17_sets_get_an_edge_of_room_by_an_option,
+        corner_17_sets_get_an_edge_of_a_listener_by_an_option,
         corner_17_sets_hear_of_a_listener_of_a_relative,
         corner_17_sets_know_a_member_by_a_number_that_it_has_again,
         corner_17_sets_know_a_member_by_its_own_number_only,
@@ -78,6 +79,29 @@ fn corner_17_sets_get_an_edge_of_room_by_an_option(family: Family) {
         set_int(client, level, name, 100_000);
         assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 1, "{name}");
         assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    }
+}
+
+/// Who asks for room of a listener is told once more of the connections that wait.
+fn corner_17_sets_get_an_edge_of_a_listener_by_an_option(family: Family) {
+    let (listener, address) = listener(family);
+    let sets = [libc::EPOLLIN, libc::EPOLLIN | libc::EPOLLOUT].map(|events| {
+        let set = sys::epoll_create().unwrap();
+        let events = (events | libc::EPOLLET).cast_unsigned();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, listener, events, 7).unwrap();
+        set
+    });
+    let _client = connect_to(address);
+    let told = |timeout| sets.map(|set| sys::epoll_wait(set, 4, timeout).unwrap().len());
+    assert_eq!(told(PATIENCE_MILLISECONDS), [1, 1]);
+    assert_eq!(told(0), [0, 0]);
+    for (level, name) in [
+        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF),
+    ] {
+        set_int(listener, level, name, 100_000);
+        assert_eq!(told(0), [0, 1], "{name}");
+        assert_eq!(told(0), [0, 0]);
     }
 }
 

@@ -17,6 +17,7 @@ cases! {
         corner_17_waits_end_with_a_signal_and_a_closed_number,
         corner_17_waits_end_with_their_time_and_a_closed_number,
         corner_17_waits_end_with_a_handler_that_closes,
+        corner_17_waits_for_nothing_end_with_a_shutdown,
     ];
 }
 
@@ -143,4 +144,19 @@ fn corner_17_waits_end_with_a_handler_that_closes(family: Family) {
         assert_eq!(interrupted, Err(Errno(libc::EINTR)), "{polls}");
         assert_eq!(sys::close(watched), Err(Errno(libc::EBADF)));
     });
+}
+
+/// Who receives into no room waits once, whatever ends the sleep: also an end that another thread makes.
+fn corner_17_waits_for_nothing_end_with_a_shutdown(family: Family) {
+    for all in [false, true] {
+        let (client, server) = pair(family);
+        let flags = if all { libc::MSG_WAITALL } else { 0 };
+        let (reader, task) = start_thread(move || sys::recv(server, &mut [], flags));
+        await_asleep(task);
+        sys::shutdown(server, libc::SHUT_WR).unwrap();
+        assert_eq!(join_thread(reader), Ok(0));
+        expect_end(client);
+        send_all(client, b"more");
+        expect_bytes(server, b"more");
+    }
 }

@@ -141,6 +141,12 @@ pub fn run(arguments: &[String]) {
                 exec_helper(&words, true);
             }
         }
+        // The end of a member that the exec made is told, though it has been received.
+        "set-tells-of-the-end" => {
+            expect_end(number(2));
+            assert_eq!(reported(number(1), 0), [1]);
+            assert!(reported(number(1), 0).is_empty());
+        }
         // Waits in epoll for data and echoes.
         "epoll-echo" => epoll_echo(number(1)),
         // Executes itself again a number of times, and then echoes.

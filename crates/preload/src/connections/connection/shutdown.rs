@@ -53,7 +53,7 @@ pub fn shutdown(lane: &Lane, how: c_int) -> Result<(), i32> {
         lane.publish_broken_pipe();
         lane.leave_error(libc::ECONNRESET);
     }
-    // SHUT_WR does not concern a sleeping reader: only a poll for room, or for the end of both directions.
+    // SHUT_WR does not concern a sleeping reader of bytes: only a poll for room, or for the end of both directions.
     let concerns_poll = how != libc::SHUT_WR || lane.is_complete() || !lane.has_room();
     socket.mark(shut);
     socket.unmark(status::CONNECTING);

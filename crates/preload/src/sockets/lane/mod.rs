@@ -33,7 +33,7 @@ pub use lending::{LentBytes, last_waiter, publish_caught_up, publish_pump, set_p
 pub use modes::{ReceiveMode, Urgent};
 pub use progress::{CARRY_ON, Progress};
 pub use urgent::{flags_at_start, publish_inline};
-pub use wake::{NOTIFY_SETS, WRITER};
+pub use wake::{NOTIFY_SETS, WRITER, notify_of_room};
 
 /// A connected virtual socket with everything its data path needs, resolved once per call.
 #[derive(Clone, Copy)]

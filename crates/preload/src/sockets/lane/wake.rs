@@ -31,6 +31,22 @@ const CHECK_AT_LAST: u64 = 10_000 * clock::MICROSECOND;
 /// When the kernel was last asked about any peer. Only a hint: it orders nothing.
 static ANY_CHECKED: AtomicU64 = AtomicU64::new(0);
 
+/// Lets the event loops of this process report a listener once more whose members ask for room.
+#[cold]
+pub fn notify_of_room(listener: &Socket) {
+    listener.entry.transmit.news.fetch_add(1, Ordering::Relaxed);
+    notify_sets(listener, None);
+}
+
+/// Lets the event loops that have the socket look at it again, except for that of the set `by`.
+fn notify_sets(socket: &Socket, by: Option<u32>) {
+    if socket.ever_had_memberships()
+        && let Some(notify) = NOTIFY_SETS.get()
+    {
+        notify(socket, by);
+    }
+}
+
 impl Lane {
     #[inline]
     pub(super) fn announce_data(&self) {
@@ -217,7 +233,7 @@ impl Lane {
     }
 
     /// Announces that the calling thread will sleep in a call for `wanted`, counted by `unit` (1 for a reader,
-    /// [`WRITER`] for a writer). It looks once more afterwards.
+    /// [`WRITER`] for a writer, both for a reader that any change wakes). It looks once more afterwards.
     pub fn begin_sleep(&self, unit: u32, wanted: u32) {
         self.with_anchor_lock(|entry| {
             entry.receive.sleepers.fetch_add(unit, Ordering::AcqRel);
@@ -269,11 +285,7 @@ impl Lane {
 
     /// Lets the event loops that have the socket look at it again, except for that of the set `by`.
     pub(super) fn notify_sets(&self, by: Option<u32>) {
-        if self.socket.ever_had_memberships()
-            && let Some(notify) = NOTIFY_SETS.get()
-        {
-            notify(&self.socket, by);
-        }
+        notify_sets(&self.socket, by);
     }
 
     /// Takes all tokens off the anchor, unless another thread sleeps on it, which needs them. Notices the end of the

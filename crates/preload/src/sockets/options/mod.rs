@@ -265,8 +265,8 @@ pub unsafe fn set(
     Ok(())
 }
 
-/// Whether TCP tells writers after an option that they may go on.
-fn may_make_room(level: c_int, name: c_int) -> bool {
+/// Whether TCP tells writers after an option that they may go on. Watchers of a listener are told, too.
+pub fn may_make_room(level: c_int, name: c_int) -> bool {
     (level, name) == (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
         || level == libc::SOL_SOCKET && matches!(name, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE)
 }

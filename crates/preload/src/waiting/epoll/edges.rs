@@ -99,6 +99,16 @@ impl Reported {
         }
     }
 
+    /// As [`Self::start`], where another process has reported this edge of the member. An end since then is due.
+    pub const fn start_after(snapshot: &Snapshot, edge: Edge) -> Self {
+        Self {
+            arrived: edge.arrived,
+            ends: edge.ends,
+            news: edge.news,
+            ..Self::start(snapshot)
+        }
+    }
+
     /// Whether there was a change that these events ask for: more arrived, an end came, or there is room again where a
     /// writer found none.
     pub const fn differs(&self, snapshot: &Snapshot, events: u32) -> bool {

@@ -187,9 +187,12 @@ impl Item {
                 readiness(&lane)
             }),
             Kind::Listener => socket::of_word(self.word)
-                .and_then(|found| found.listener())
-                .map_or(0, |listener| {
+                .and_then(|found| found.listener().map(|listener| (found, listener)))
+                .map_or(0, |(found, listener)| {
                     if self.is_edge() {
+                        if self.wants_room() {
+                            news = found.entry.transmit.news.load(Ordering::Relaxed);
+                        }
                         listener.count_arrivals();
                         arrived = listener.arrived();
                         return shown(listener.has_pending_for_edges());

@@ -232,9 +232,10 @@ impl EpollSet {
             && item.word.kind() == Kind::Virtual
         {
             if core::mem::take(&mut item.fresh) {
-                item.reported = Reported::start(&item.snapshot());
+                item.reported = Reported::start_after(&item.snapshot(), edge);
+            } else {
+                item.reported.follow(edge);
             }
-            item.reported.follow(edge);
         }
     }
 

@@ -158,6 +158,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Once, &["ioctl"], ["FIONREAD", "100000|400000", "0 int", "0 int"]),
     // A reset that lies outside of a window, or behind one that is full, is not heard of.
     rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD|100000&SHUT_RD|400000&SHUT_RD", "0", "-1 ENOTCONN"]),
+    // Nor has an end behind it arrived.
+    rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_WR", "0|-1 EFAULT", "-1 ENOTCONN"]),
     rule("8.9", Rest, &["shutdown"], ["", "setsockopt*SO_RCVBUF", "0", "-1 ENOTCONN"]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
@@ -194,6 +196,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
     rule("8.10", Rest, &["shutdown"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 ENOTCONN", "0"]),
     rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 ECONNRESET", "n|-1 EPIPE"]),
+    // Those that leave with the peer's end, and not with its bytes before, meet a socket that no longer reads.
+    rule("8.10", Rest, SENDING, ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 EPIPE", "n|0|-1 EINVAL"]),
     // Those that meet a closed socket end the connection.
     rule("8.10", Rest, &["bind"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "0", "-1 EINVAL"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n", "n"]),
@@ -214,26 +218,26 @@ pub const KEPT: &[Rule] = &[
     // The connection stays.
     rule("8.13", Rest, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
-    rule("8.18", Once, SETS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
-    rule("8.18", Once, LOOKS, ["", "close_range|exec|exit|end(|SIGPIPE, default", "n", "n|0"]),
-    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(|SIGPIPE, default", "0|-1 ECONNRESET", "-1 EAGAIN"]),
-    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit|end(|SIGPIPE, default", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
-    rule("8.18", Rest, &["shutdown"], ["", "exec|exit|end(|SIGPIPE, default", "-1 ENOTCONN", "0"]),
-    rule("8.18", Rest, &["connect"], ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.18", Once, SETS, ["", "close_range|exec|exit| end(|SIGPIPE, default", "n", "n|0"]),
+    rule("8.18", Once, LOOKS, ["", "close_range|exec|exit| end(|SIGPIPE, default", "n", "n|0"]),
+    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit| end(|SIGPIPE, default", "0|-1 ECONNRESET", "-1 EAGAIN"]),
+    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit| end(|SIGPIPE, default", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, &["shutdown"], ["", "exec|exit| end(|SIGPIPE, default", "-1 ENOTCONN", "0"]),
+    rule("8.18", Rest, &["connect"], ["", "exec|exit| end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // A broken pipe with its signal.
-    rule("8.18", Rest, SENDING, ["", "exec|exit|end(", "dies with d|dies with 0", "n|0|-1 ECONNRESET|-1 EFAULT"]),
-    rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit|end(", "n", "n"]),
-    rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit|end(", "0", "0"]),
-    rule("8.18", Once, &["setsockopt"], ["IPV6_ADDRFORM", "exec|exit|end(", "-1 ENOTCONN", "-1 EADDRNOTAVAIL"]),
-    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit|end(", "0", "-1 ECONNRESET"]),
+    rule("8.18", Rest, SENDING, ["", "exec|exit| end(", "dies with d|dies with 0", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit| end(", "n", "n"]),
+    rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit| end(", "0", "0"]),
+    rule("8.18", Once, &["setsockopt"], ["IPV6_ADDRFORM", "exec|exit| end(", "-1 ENOTCONN", "-1 EADDRNOTAVAIL"]),
+    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit| end(", "0", "-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
-    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit|end(", "n|-1 EPIPE|-1 ECONNRESET", "-1 EAGAIN|n"]),
-    rule("8.18", Rest, RECEIVING, ["", "exec|exit|end(", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit| end(", "n|-1 EPIPE|-1 ECONNRESET", "-1 EAGAIN|n"]),
+    rule("8.18", Rest, RECEIVING, ["", "exec|exit| end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // Who sleeps for no byte is told of a reset by the next call.
-    rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
+    rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit| end(", "-1 ECONNRESET", "0"]),
     // No message is looked for.
-    rule("8.18", Rest, &["recvmmsg"], ["{0,", "exec|exit|end(", "-1 ECONNRESET", "0"]),
+    rule("8.18", Rest, &["recvmmsg"], ["{0,", "exec|exit| end(", "-1 ECONNRESET", "0"]),
     // What was held back before the end is noticed meets it.
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec|MSG_MORE&exit(|SPLICE_F_MORE&exec|SPLICE_F_MORE&exit(", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
@@ -313,7 +317,7 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["MSG_WAITALL", "recvmmsg", "n", "waited interrupted n"]),
     // Of a file that it sends, TCP keeps the pages and not their content.
-    rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile&file(&write(|sendfile&file(&pwritev2(|sendfile&file(&writev(", "n", "n"]),
+    rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile& file(&write(|sendfile& file(&pwritev2(|sendfile& file(&writev(", "n", "n"]),
     // The kernel reads a set of 1024 bits beyond its end, as far as the table of descriptors has grown.
     rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "0|n|-1 EBADF|waited", "0|n|-1 EBADF|waited"]),
     // The first part of a large send may wake a waiting reader: TCP promises no more.
