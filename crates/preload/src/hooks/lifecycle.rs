@@ -42,6 +42,16 @@ fn handed_over(fd: c_int) -> Option<Socket> {
     socket::of(fd).filter(|socket| socket.has(status::HANDED_OVER))
 }
 
+/// The socket for an option. Where that depends on its connection, a look finds first whether the connection is over.
+fn settled_for_option(fd: c_int, level: c_int, name: c_int) -> Option<Socket> {
+    let found = socket::of(fd)?;
+    if found.word.kind() == Kind::Virtual && options::depends_on_connection(level, name) {
+        settled_lane(fd);
+        return socket::of(fd);
+    }
+    Some(found)
+}
+
 hook! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         let plain = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
@@ -287,7 +297,7 @@ hook! {
     fn setsockopt(
         fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t,
     ) -> c_int {
-        let Some(socket) = socket::of(fd) else {
+        let Some(socket) = settled_for_option(fd, level, name) else {
             // What only a UDP socket has means nothing to who asks name servers.
             if level != libc::SOL_SOCKET && asking::at(fd).is_some() {
                 return 0;

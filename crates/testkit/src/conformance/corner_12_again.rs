@@ -1,6 +1,8 @@
 //! Corner 12, a socket that connects again: after it was refused, as programs do until their server is there, or after an
 //! address that was none.
 
+use std::time::Duration;
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, RawAddress};
 
@@ -14,6 +16,7 @@ cases! {
         corner_12_again_in_an_event_loop,
         corner_12_again_by_a_child,
         corner_12_again_after_what_is_no_address,
+        corner_12_again_when_the_listener_was_killed,
     ];
 }
 
@@ -141,4 +144,36 @@ fn corner_12_again_after_what_is_no_address(family: Family) {
         assert_eq!(sys::getpeername(server), sys::getsockname(client));
         expect_alive(client, server);
     }
+}
+
+/// The success of a connect was not asked for before its listener was killed with the connection. Through the relay
+/// one connection may be known to be over before another.
+fn corner_12_again_when_the_listener_was_killed(family: Family) {
+    eventually("the connect tells of the end", || {
+        let port = Baton::new();
+        let child = fork_child(|| {
+            let (_listening, address) = listener(family);
+            port.send(u64::from(address.port()));
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        let address = family.loopback(u16::try_from(port.receive()).unwrap());
+        let socket = tcp_nonblocking(family);
+        let begun = sys::connect(socket, address);
+        assert_eq!(begun, Err(Errno(libc::EINPROGRESS)));
+        await_events(socket, libc::POLLOUT);
+        let (with_option, later) = (connect_to(address), connect_to(address));
+        child.kill();
+        // No call looks at the others before.
+        await_events(later, libc::POLLHUP);
+        let again = sys::connect(socket, address);
+        set_blocking(socket);
+        let refused = sys::connect(socket, address);
+        // Only who is not connected may set it.
+        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_FASTOPEN);
+        let set = sys::set_option(with_option, level, name, 0);
+        let reset = Err(Errno(libc::ECONNRESET));
+        [again, refused, set] == [reset, Err(REFUSED), Ok(())]
+    });
 }

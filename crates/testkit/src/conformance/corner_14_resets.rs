@@ -17,6 +17,7 @@ cases! {
         corner_14_reset_of_what_waits_when_the_listener_closes,
         corner_14_reset_of_what_waits_when_a_duplicate_is_shut,
         corner_14_edge_of_a_shutdown,
+        corner_14_edge_of_a_reset_whose_error_was_taken,
         corner_14_poll_tells_a_listener_among_others,
         corner_14_epoll_tells_a_listener_among_others,
         corner_14_options_of_an_accepted_socket,
@@ -130,6 +131,22 @@ fn corner_14_edge_of_a_shutdown(family: Family) {
     assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap().len(), 1);
     assert!(sys::epoll_wait(set, 4, 0).unwrap().is_empty());
     sys::shutdown(server, libc::SHUT_WR).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap().len(), 1);
+}
+
+/// The set is asked when a call has taken the error of the reset.
+fn corner_14_edge_of_a_reset_whose_error_was_taken(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    let edge = libc::EPOLLET.cast_unsigned();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, edge, 1).unwrap();
+    sys::shutdown(client, libc::SHUT_RDWR).unwrap();
+    assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap().len(), 1);
+    send_all(server, b"too late");
+    eventually("the reset is there", || {
+        poll_one(client, 0, 0) & libc::POLLERR != 0
+    });
+    assert_eq!(try_send(client), Err(RESET));
     assert_eq!(sys::epoll_wait(set, 4, 1000).unwrap().len(), 1);
 }
 

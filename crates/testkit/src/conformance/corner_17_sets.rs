@@ -14,6 +14,7 @@ cases! {
         corner_17_sets_hear_of_a_listener_of_a_relative,
         corner_17_sets_know_a_member_by_a_number_that_it_has_again,
         corner_17_sets_know_a_member_by_its_own_number_only,
+        corner_17_sets_tell_of_a_member_under_each_number,
     ];
 }
 
@@ -198,4 +199,24 @@ fn corner_17_sets_know_a_member_by_its_own_number_only(family: Family) {
     assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
     send_and_wait(server, former, b"c");
     assert_eq!(sys::epoll_wait(set, 4, 0).unwrap()[0].data, 1);
+}
+
+/// One file is a member under two numbers: both are told at once, also after a sleep.
+fn corner_17_sets_tell_of_a_member_under_each_number(family: Family) {
+    let (client, server) = pair(family);
+    let set = sys::epoll_create().unwrap();
+    for (member, data) in [(server, 1), (sys::dup(server).unwrap(), 2)] {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, IN, data).unwrap();
+    }
+    assert_eq!(sys::epoll_wait(set, 4, 10).unwrap(), []);
+    for text in [b"one", b"two"] {
+        send_and_wait(client, server, text);
+        let mut told: Vec<_> = sys::epoll_wait(set, 4, 0).unwrap();
+        told.sort_by_key(|event| event.data);
+        assert_eq!(
+            told.iter().map(|event| event.data).collect::<Vec<_>>(),
+            [1, 2]
+        );
+        expect_bytes(server, text);
+    }
 }

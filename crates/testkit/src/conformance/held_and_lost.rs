@@ -1,6 +1,8 @@
 //! Bytes held back by `MSG_MORE` at the end of a connection: which end releases them, whether they meet a reset, and
 //! when they are dropped.
 
+use std::time::Duration;
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -15,6 +17,8 @@ cases! {
         held_and_lost_to_who_shuts_both,
         held_and_lost_to_who_is_killed,
         held_to_a_closed_peer,
+        held_to_a_closed_peer_for_its_time,
+        held_to_a_closed_peer_but_for_records_that_have_ended,
         held_and_kept_by_a_cork_that_comes_later,
         held_and_kept_where_an_answer_came_before_a_reset,
         held_and_kept_by_who_had_ended,
@@ -25,6 +29,8 @@ cases! {
 }
 
 const PIPE: Errno = Errno(libc::EPIPE);
+/// More than the 200 ms for which bytes are held back.
+const LATE: Duration = Duration::from_millis(600);
 const QUIET: libc::c_int = libc::MSG_NOSIGNAL;
 
 fn hold(socket: Descriptor) -> Held {
@@ -73,6 +79,37 @@ fn held_to_a_closed_peer(family: Family) {
     assert_eq!(quietly(0), Err(PIPE));
 }
 
+/// When the time is over, the bytes meet their reset, though this side makes no call.
+fn held_to_a_closed_peer_for_its_time(family: Family) {
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    let quietly = |flags| sys::send(client, b"lost", flags | QUIET);
+    assert_eq!(quietly(libc::MSG_MORE), Ok(4));
+    await_events(client, libc::POLLERR);
+    assert_eq!(socket_error(client), PIPE);
+    let (client, server) = pair(family);
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    let quietly = |flags| sys::send(client, b"lost", flags | QUIET);
+    assert_eq!(quietly(libc::MSG_MORE), Ok(4));
+    std::thread::sleep(LATE);
+    assert_eq!(quietly(0), Err(PIPE));
+}
+
+/// A record that has ended leaves before the next one is held back, and meets a reset.
+fn held_to_a_closed_peer_but_for_records_that_have_ended(family: Family) {
+    let (client, server) = pair(family);
+    cork(client, 1);
+    let quietly = |flags| sys::send(client, b"lost", flags | QUIET);
+    assert_eq!(quietly(libc::MSG_EOR), Ok(4));
+    sys::close(server).unwrap();
+    await_events(client, libc::POLLRDHUP);
+    assert_eq!(quietly(0), Ok(4));
+    await_events(client, libc::POLLHUP);
+    assert_eq!(quietly(0), Err(PIPE));
+}
+
 /// Nothing that the peer does releases what is corked, however it was held back before.
 fn held_and_kept_by_a_cork_that_comes_later(family: Family) {
     let (client, server) = pair(family);
@@ -107,7 +144,7 @@ fn held_and_kept_where_an_answer_came_before_a_reset(family: Family) {
 
 fn held_and_lost_to_who_is_killed(family: Family) {
     let (child, client, _) = forked_server(family, |_| {
-        std::thread::sleep(std::time::Duration::from_secs(30));
+        std::thread::sleep(Duration::from_secs(30));
     });
     hold(client);
     sys::kill(child.process, libc::SIGKILL).unwrap();
@@ -136,7 +173,7 @@ fn held_and_kept_by_who_had_ended(family: Family) {
     hold(client);
     sys::close(server).unwrap();
     let named = sys::getpeername(client).is_ok();
-    if begun.elapsed() < std::time::Duration::from_millis(150) {
+    if begun.elapsed() < Duration::from_millis(150) {
         assert!(named, "it is connected still");
     }
 }
@@ -146,7 +183,7 @@ fn expect_dropped(socket: Descriptor) {
     let waiting = sys::ioctl_int(socket, libc::FIONREAD, 0);
     assert_eq!(waiting, Ok(0));
     // Nor later.
-    std::thread::sleep(std::time::Duration::from_millis(250));
+    std::thread::sleep(Duration::from_millis(250));
     let received = sys::recv(socket, &mut [0; 8], 0);
     assert_eq!(received, Err(Errno(libc::ECONNRESET)));
     assert_eq!(sys::recv(socket, &mut [0; 8], 0), Ok(0));

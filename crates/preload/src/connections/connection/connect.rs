@@ -37,13 +37,25 @@ pub enum Connected {
 /// Connects a socket to `address`: virtually, if a program with the library listens there.
 pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected {
     if socket.word.kind() == Kind::Virtual {
-        let again = Lane::of(*socket, fd).map(|lane| lane.progress());
+        let is_first = socket.has(status::CONNECTING);
+        let again = Lane::of(*socket, fd).map(|lane| {
+            let progress = lane.progress();
+            if is_first && progress == Progress::Connected {
+                // The success was not reported yet, and the acceptor may have been killed since.
+                lane.check_peer_now();
+            }
+            progress
+        });
         housekeeping::carry();
-        return if again == Some(Progress::Pending) && table::get(fd) != socket.word {
+        return match again {
+            _ if table::get(fd) == socket.word => {
+                Connected::Virtual(pending::connect_again(fd, socket))
+            }
             // The kernel reports the progress.
-            Connected::Kernel
-        } else {
-            Connected::Virtual(pending::connect_again(fd, socket))
+            Some(Progress::Pending) => Connected::Kernel,
+            // The connection was made anew.
+            _ if is_first => Connected::Virtual(Ok(())),
+            _ => Connected::Virtual(Err(libc::EISCONN)),
         };
     }
     if socket.word.kind() == Kind::Deferred {

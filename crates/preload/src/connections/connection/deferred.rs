@@ -346,13 +346,13 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
     let Some(socket) = at(fd) else {
         return Ok(false);
     };
-    if flags & libc::MSG_OOB != 0 {
-        // No urgent byte was sent; asking for it sends nothing.
-        return Err(libc::EINVAL);
-    }
     if flags & libc::MSG_ERRQUEUE != 0 {
         // TCP queues none.
         return Err(libc::EAGAIN);
+    }
+    if flags & libc::MSG_OOB != 0 {
+        // No urgent byte was sent; asking for it sends nothing.
+        return Err(libc::EINVAL);
     }
     let limit = match socket.entry.receive_timeout.load(Ordering::Relaxed) {
         0 => -1,

@@ -66,6 +66,24 @@ impl Lane {
         }
     }
 
+    /// As [`Self::hold_remaining`], for a thread that watches the socket: also for bytes of this side that will meet a
+    /// reset when their time is over.
+    #[inline]
+    pub fn next_look(&self) -> Option<i64> {
+        let theirs = self.hold_remaining();
+        if self.socket.has(status::HOLDS) {
+            return theirs.into_iter().chain(self.hold_for_shut_peer()).min();
+        }
+        theirs
+    }
+
+    #[cold]
+    fn hold_for_shut_peer(&self) -> Option<i64> {
+        let word = self.socket.entry.held.load(Ordering::Relaxed);
+        let left = i64::try_from(held::time_left(word, milliseconds())).unwrap_or(0);
+        (left > 0 && self.holds_for_shut_peer()).then_some(left * 1_000_000)
+    }
+
     #[cold]
     fn remaining_hold(&self, word: u64) -> Option<i64> {
         let peer = self.peer();
@@ -227,6 +245,9 @@ impl Lane {
         more: bool,
     ) -> Result<usize, Stop> {
         let entry = self.socket.entry;
+        if self.has_expired_for_shut_peer() {
+            self.release_held();
+        }
         let corked = is_corked(&self.socket);
         if length == 0 || !more && !corked {
             // SAFETY: the caller's promise.
@@ -248,6 +269,17 @@ impl Lane {
         };
         let ended = self.socket.has(status::RECORD_ENDED);
         self.socket.unmark(status::RECORD_ENDED);
+        if goes_on && ended && self.holds_for_shut_peer() {
+            // The record before leaves, and meets its reset when these bytes were taken.
+            // SAFETY: the caller's promise.
+            let sent = unsafe {
+                self.send_locked(from, length, whole, Urgent::None, Announcement::Deferred)
+            };
+            if sent.is_ok() {
+                self.release_held();
+            }
+            return sent;
+        }
         if goes_on && ended {
             // TCP puts nothing into the packet of a record that has ended, and holds back the last packet only.
             let from = entry.transmit.own.load(Ordering::Relaxed);
@@ -326,6 +358,23 @@ impl Lane {
         }
         if !is_corked(&self.socket) {
             self.socket.unmark(status::HOLDS);
+        }
+    }
+
+    /// Whether the time is over for which bytes were held back that the peer does not read.
+    fn has_expired_for_shut_peer(&self) -> bool {
+        self.holds_for_shut_peer()
+            && held::time_left(
+                self.socket.entry.held.load(Ordering::Relaxed),
+                milliseconds(),
+            ) == 0
+    }
+
+    /// Lets such bytes meet their reset: nobody else watches the time.
+    #[cold]
+    pub fn end_expired_hold(&self) {
+        if self.has_expired_for_shut_peer() {
+            self.change_hold(Lane::release_held);
         }
     }
 

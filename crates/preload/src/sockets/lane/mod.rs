@@ -206,12 +206,12 @@ impl Lane {
         self.peer_tail()
     }
 
-    /// Counts wake-ups without bytes: the end of the peer's stream, and changes on this side. Only for noticing a
-    /// change.
+    /// Counts wake-ups without bytes: the end of the peer's stream, its reset, and changes on this side. Only for
+    /// noticing a change.
     pub fn news(&self) -> u32 {
-        let ended = u32::from(self.peer_flags() & side_flags::FIN != 0);
+        let ends = self.peer_flags() & (side_flags::FIN | side_flags::RESET);
         let news = self.socket.entry.transmit.news.load(Ordering::Relaxed);
-        news.wrapping_add(ended)
+        news.wrapping_add(ends.count_ones())
     }
 
     /// How often a writer of this process found no room. Only for noticing a change.

@@ -161,6 +161,9 @@ pub(super) fn state(socket: &Socket, fd: c_int) -> u8 {
         // A killed peer leaves no word.
         lane.check_peer_now();
     }
+    if socket.has(status::HOLDS) {
+        lane.end_expired_hold();
+    }
     if lane.is_over() {
         return CLOSED;
     }

@@ -322,8 +322,23 @@ pub unsafe fn note(
     remember(socket, record);
 }
 
-/// Options that depend on the connection in TCP. `None` for others, and where the kernel shall find the error.
+/// Whether TCP refuses an option, or takes it, as its connection stands.
+pub fn depends_on_connection(level: c_int, name: c_int) -> bool {
+    match level {
+        libc::IPPROTO_TCP => matches!(
+            name,
+            libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT | libc::TCP_WINDOW_CLAMP
+        ),
+        libc::IPPROTO_IPV6 => matches!(name, libc::IPV6_V6ONLY | libc::IPV6_ADDRFORM),
+        _ => false,
+    }
+}
+
+/// Sets an option for which [`depends_on_connection`]. `None` for others, and where the kernel shall find the error.
 fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(), c_int>> {
+    if !depends_on_connection(record.level, record.name) {
+        return None;
+    }
     let over = state(socket, fd) == CLOSED;
     match (record.level, record.name) {
         (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT) if !over => {

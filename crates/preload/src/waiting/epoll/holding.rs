@@ -13,7 +13,7 @@ impl EpollSet {
             let item = state.items.get_mut(number as usize);
             let item = item.filter(|item| item.alive);
             let lane = item.as_ref().and_then(|item| item.lane());
-            if lane.is_some_and(|lane| lane.hold_remaining().is_some()) {
+            if lane.is_some_and(|lane| lane.next_look().is_some()) {
                 continue;
             }
             state.holding.remove(number);
@@ -31,7 +31,7 @@ impl EpollSet {
         let own = state.holding.as_slice().iter().filter_map(|number| {
             let lane = state.items.get(*number as usize)?.lane()?;
             // A member whose hold has expired since is looked at again at once.
-            Some(lane.hold_remaining().unwrap_or(0))
+            Some(lane.next_look().unwrap_or(0))
         });
         let nested = state.nested.as_slice().iter().filter_map(|number| {
             let set = state.items.get(*number as usize)?.set()?;

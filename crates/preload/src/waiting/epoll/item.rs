@@ -57,7 +57,10 @@ pub fn readiness(lane: &Lane) -> u32 {
         return 0;
     }
     let flags = lane.peer_flags();
-    // Before the status is read: this may change it.
+    // Before the status is read: these may change it.
+    if lane.socket.has(status::HOLDS) {
+        lane.end_expired_hold();
+    }
     let writable = lane.is_writable();
     let seen = lane.socket.entry.status.load(Ordering::Relaxed);
     let mut mask = 0;
@@ -182,7 +185,7 @@ impl Item {
         let mask = match self.word.kind() {
             Kind::Virtual => self.lane().map_or(0, |lane| {
                 // First of all: bytes whose hold has just expired are seen by the calls that follow.
-                held = lane.hold_remaining().is_some();
+                held = lane.next_look().is_some();
                 (arrived, full, news) = (lane.arrived(), lane.full_count(), lane.news());
                 readiness(&lane)
             }),

@@ -137,11 +137,21 @@ impl EpollSet {
                 news = true;
             } else if !lane.socket.is_unshared() {
                 limit = limit.min(SLEEP_WHEN_SHARED);
-            } else if armed {
+            } else if armed && !Self::has_in_cell(state, &lane) {
                 state.watched.remove(number);
             }
         }
         (news, limit)
+    }
+
+    /// Whether the set has the socket in a cell, under another number: that member is told without a token, and this one
+    /// is to be told with it.
+    fn has_in_cell(state: &State, lane: &Lane) -> bool {
+        let slot = lane.handle().index as usize;
+        state.cells.iter().any(|used| {
+            let is_of_link = used.link.is_some_and(|link| core::ptr::eq(link, lane.link));
+            is_of_link && used.items.get(slot).is_some_and(|item| *item != 0)
+        })
     }
 
     /// Watches all members again: another process may have taken their tokens.

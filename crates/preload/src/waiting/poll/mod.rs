@@ -248,7 +248,7 @@ impl Call<'_> {
     /// Nanoseconds until the next hold of bytes expires, for which no token comes.
     fn hold_remaining(&self) -> Option<i64> {
         let times = self.watches.iter().filter_map(|watch| match watch {
-            Watch::Lane(lane) => lane.hold_remaining(),
+            Watch::Lane(lane) => lane.next_look(),
             Watch::Set(set) => set.hold_remaining(),
             _ => None,
         });

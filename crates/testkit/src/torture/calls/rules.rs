@@ -132,6 +132,10 @@ pub const KEPT: &[Rule] = &[
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
     rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "-1 EAGAIN|waited", "n"]),
+    // Bytes that are held back announce it, too.
+    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n"]),
+    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n"]),
+    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "-1 EAGAIN|waited", "n"]),
     // An acknowledgement ends the only wait for no bytes: TCP answers a silent client again.
     rule("8.3", Once, RECEIVING, ["good, 0,|{5,|, 5)", "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
     // A client that was announced for its signal is reset with its listener.
@@ -179,6 +183,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, &[], ["", "IP_MINTTL", "", ""]),
     rule("8.10", Rest, &[], ["", "SO_MAX_PACING_RATE", "n", "n"]),
     rule("8.10", Rest, &[], ["", "setsockopt*TCP_LINGER2, {int,-&close", "", ""]),
+    // A one-shot member has told of bytes that TCP holds back.
+    rule("8.10", Rest, SETS, ["", "EPOLLONESHOT&MSG_MORE|EPOLLONESHOT&SPLICE_F_MORE", "0", "n"]),
     rule("8.10", Once, SETS, ["", "EPOLLET", "0", "n"]),
     rule("8.10", Once, LOOKS, ["", "EPOLLET", "0", "n"]),
     // The acknowledgement of a socket's FIN wakes the process that watches the socket.
@@ -202,8 +208,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, &["bind"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "0", "-1 EINVAL"]),
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n", "n"]),
     // They have arrived at who closes without reading them.
-    rule("8.10", Rest, SENDING, ["", "MSG_MORE&close|SPLICE_F_MORE&close", "-1 EPIPE", "-1 ECONNRESET"]),
-    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE&close|SPLICE_F_MORE&close", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.10", Rest, SENDING, ["", "MSG_MORE&close|SPLICE_F_MORE&close|MSG_MORE&dup|SPLICE_F_MORE&dup", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE&close|SPLICE_F_MORE&close|MSG_MORE&dup|SPLICE_F_MORE&dup", "-1 EPIPE|0", "-1 ECONNRESET"]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE|SHUT_RD&SPLICE_F_MORE|SHUT_RD&TCP_CORK", "-1 ENOTCONN", ""]),
     rule("8.10", Rest, &["getpeername"], ["", "SHUT_RD&MSG_MORE", "0", "-1 ENOTCONN"]),
     // They are there before a reset with which TCP would lose them.
@@ -314,7 +320,7 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "n", "0|n|waited"]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
-    rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
+    rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n|waited interrupted n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["MSG_WAITALL", "recvmmsg", "n", "waited interrupted n"]),
     // Of a file that it sends, TCP keeps the pages and not their content.
     rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile& file(&write(|sendfile& file(&pwritev2(|sendfile& file(&writev(", "n", "n"]),
@@ -362,6 +368,10 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     if step.form.name.starts_with("accept") && only_the_name_differs(difference) {
         return Some(&ORDER);
     }
+    let kills = program.steps.iter().filter(|step| step.form.name == "kill");
+    if kills.count() > 1 && only_counts_of_signals_differ(difference) {
+        return Some(&SIGNALS);
+    }
     let open: &[Rule] = if OPEN_TOO.load(Ordering::Relaxed) {
         &[]
     } else {
@@ -393,6 +403,25 @@ pub const NAGLE: Rule = rule("8.10", Rest, &[], ["", "", "", ""]);
 
 /// Of clients that wait, one may be accepted before another that came earlier.
 pub const ORDER: Rule = rule("8.23", Rest, &[], ["", "", "", ""]);
+
+/// A signal that is sent again before it was handled is handled once.
+pub const SIGNALS: Rule = rule(
+    "how often a signal that is sent twice is handled is no promise",
+    Once,
+    &[],
+    ["", "", "", ""],
+);
+
+fn only_counts_of_signals_differ(difference: &Difference) -> bool {
+    let without_counts = |text: &str| {
+        let words = text.split(' ').map(|word| match word.split_once('*') {
+            Some((name, _)) if name.starts_with("SIG") => name.to_owned(),
+            _ => word.to_owned(),
+        });
+        words.collect::<Vec<_>>()
+    };
+    without_counts(&difference.kernel) == without_counts(&difference.other)
+}
 
 fn only_the_name_differs(difference: &Difference) -> bool {
     let parts = |text: &str| {
