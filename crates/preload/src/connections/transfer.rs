@@ -167,7 +167,8 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
     }
     if total == 0 {
         if vectors.iter().all(|vector| vector.iov_len == 0) {
-            receive_into_no_room(lane, nonblocking, offset)?;
+            // SAFETY: the caller's promise.
+            return unsafe { receive_into_no_room(lane, vectors, flags, offset) };
         }
     } else if lane.socket.has(status::PEEK_OFFSET) {
         lane.move_peek_offset(total, peek);
@@ -199,9 +200,25 @@ pub fn finds_end(lane: &Lane) -> bool {
     !gone && lane.socket.has(status::PEER_GONE)
 }
 
+/// Asks whether the peer lives. True when it has just been found dead, or the connection was made anew.
+fn is_settled_anew(lane: &Lane) -> bool {
+    let gone = lane.socket.has(status::PEER_GONE);
+    lane.check_peer_now();
+    housekeeping::carry() || !gone && lane.socket.has(status::PEER_GONE)
+}
+
 /// Receives into no room: `recv` waits for bytes behind `offset` all the same, but only once, whatever ends the sleep.
+///
+/// # Safety
+/// The vectors, which have no room, are the program's.
 #[cold]
-fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Result<(), i32> {
+unsafe fn receive_into_no_room(
+    lane: &mut Lane,
+    vectors: &[iovec],
+    flags: c_int,
+    offset: u64,
+) -> Result<usize, i32> {
+    let nonblocking = flags & libc::MSG_DONTWAIT != 0 || lane.socket.has(status::NONBLOCKING);
     loop {
         let mode = ReceiveMode {
             peek: true,
@@ -210,10 +227,17 @@ fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Resu
             offset,
         };
         // SAFETY: nothing is copied.
-        match unsafe { lane.receive(core::ptr::null_mut(), 0, mode) } {
-            Ok(_) | Err(Stop::End) => return Ok(()),
+        let got = unsafe { lane.receive(core::ptr::null_mut(), 0, mode) };
+        match got {
+            Ok(_) => return Ok(0),
             Err(Stop::Error(error)) => return Err(error),
-            Err(Stop::Wait) if finds_end(lane) => {}
+            Err(Stop::End | Stop::Wait) if is_settled_anew(lane) => {
+                if replaced::is_replaced(lane) {
+                    // SAFETY: the caller's promise.
+                    return unsafe { replaced::receive(lane.fd, vectors, flags) };
+                }
+            }
+            Err(Stop::End) => return Ok(0),
             Err(Stop::Wait) if nonblocking => return Err(libc::EAGAIN),
             Err(Stop::Wait) => {
                 let (tail, news) = (lane.peer_tail(), lane.news());
@@ -226,7 +250,7 @@ fn receive_into_no_room(lane: &mut Lane, nonblocking: bool, offset: u64) -> Resu
                 };
                 // A reset, too, is left to the next call. A token of former bytes wakes nobody.
                 while wait::sleep_for_any_change(lane, ready).is_ok() && !is_over(lane) {}
-                return Ok(());
+                return Ok(0);
             }
         }
     }

@@ -8,8 +8,7 @@ use super::arguments::{self, buffers_of, check_target, sending};
 use super::datagrams;
 use super::readiness::Timeout;
 use crate::connections::asking;
-use crate::connections::connection::deferred;
-use crate::connections::connection::lane;
+use crate::connections::connection::{deferred, lane, settled_lane};
 use crate::connections::transfer;
 use crate::descriptors::{limits, names, user};
 use crate::ground::{clock, real, sys};
@@ -370,7 +369,7 @@ hook! {
                 Err(error) => return real::fail(error),
             }
         }
-        let Some(lane) = lane(fd) else {
+        let Some(lane) = settled_lane(fd) else {
             if let Some(asker) = asking::at(fd) {
                 return datagrams::receive_messages((fd, asker), messages, count, flags);
             }
@@ -387,7 +386,6 @@ hook! {
         };
         // An error of the connection is reported before any of its bytes.
         if flags & libc::MSG_ERRQUEUE == 0 {
-            lane.check_peer();
             let error = options::take_error(&lane.socket, fd);
             if error != 0 {
                 return real::fail(error);

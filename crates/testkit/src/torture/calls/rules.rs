@@ -136,6 +136,10 @@ pub const KEPT: &[Rule] = &[
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n"]),
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n"]),
     rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "-1 EAGAIN|waited", "n"]),
+    // Silent clients beyond the backlog let nobody be accepted.
+    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "0|waited interrupted"]),
+    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "0|waited interrupted"]),
+    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "-1 EAGAIN|waited interrupted"]),
     // An acknowledgement ends the only wait for no bytes: TCP answers a silent client again.
     rule("8.3", Once, RECEIVING, ["good, 0,|{5,|, 5)", "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
     // A client that was announced for its signal is reset with its listener.
@@ -164,7 +168,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD|100000&SHUT_RD|400000&SHUT_RD", "0", "-1 ENOTCONN"]),
     // Nor has an end behind it arrived.
     rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_WR", "0|-1 EFAULT", "-1 ENOTCONN"]),
-    rule("8.9", Rest, &["shutdown"], ["", "setsockopt*SO_RCVBUF", "0", "-1 ENOTCONN"]),
+    rule("8.9", Rest, &["shutdown"], ["", "setsockopt*SO_RCVBUF|100000&SHUT_WR|400000&SHUT_WR|100000&SHUT_RDWR|400000&SHUT_RDWR", "0", "-1 ENOTCONN"]),
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
     // What a window holds back, its end with it, meets no closed or shut socket yet.
@@ -201,7 +205,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, &["recvmmsg"], ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
     rule("8.10", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
     rule("8.10", Rest, &["shutdown"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 ENOTCONN", "0"]),
-    rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 ECONNRESET", "n|-1 EPIPE"]),
+    rule("8.10", Rest, SENDING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 ECONNRESET", "n|-1 EPIPE|dies with d"]),
     // Those that leave with the peer's end, and not with its bytes before, meet a socket that no longer reads.
     rule("8.10", Rest, SENDING, ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 EPIPE", "n|0|-1 EINVAL"]),
     // Those that meet a closed socket end the connection.
@@ -272,13 +276,18 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Rest, &["pipe2"], ["", "setrlimit&exec|setrlimit&fork", "0 pair", "0 pair"]),
     rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
     // No number is left for what the library needs.
-    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&exec", "n|-1 EBADF", "-1 EPIPE"]),
+    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&exec", "n", "-1 EPIPE"]),
+    // A number that is not open is the library's.
+    rule("8.32", Rest, &[], ["", "setrlimit*NOFILE&exec", "-1 EBADF", "-1 ENOTSOCK|-1 EPIPE"]),
     rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "n|waited n", "-1 ECONNRESET|-1 EAGAIN|waited interrupted -1"]),
-    rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "-1 EBADF", "-1 ENOTSOCK"]),
     rule("8.32", Rest, &["epoll_ctl"], ["", "setrlimit*NOFILE&fork", "0", "-1 EMFILE"]),
     rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&unspec", "-1 ECONNRESET", "-1 EPIPE"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
+    // A member that only a relative has is told by a later look.
+    rule("8.33", Rest, SETS, ["", "fork&close", "2 ", "1 "]),
     rule("8.33", Rest, SETS, ["", "EPOLLET&listen&fork", "0|waited", "n"]),
+    // The set was closed meanwhile by another thread.
+    rule("8.33", Rest, SETS, ["", "thread&close(|thread&dup2|thread&dup3", "waited n", "waited interrupted -1 EINTR"]),
     // A thread has a table of descriptors of its own (CLOSE_RANGE_UNSHARE).
     rule("8.36", Rest, &[], ["", "thread&close_range*2)", "", ""]),
     // Of two clients that wait the one whose link is new is accepted last.
