@@ -144,7 +144,7 @@ fn sleep(
         holds::let_go(&lane.socket);
         return Ok(());
     }
-    let start = clock::now();
+    let (start, slept_on) = (clock::now(), lane.fd);
     let timeout = if wanted == bits::DATA {
         &entry.receive_timeout
     } else {
@@ -207,7 +207,8 @@ fn sleep(
             Ok(())
         }
         Ok(false) => {
-            if lane.socket.is(lane.fd) {
+            // Of a number that was closed meanwhile it may be the end of another file.
+            if lane.fd == slept_on && lane.socket.is(lane.fd) {
                 lane.peer_ended();
             }
             Ok(())
@@ -280,8 +281,9 @@ fn sleep_until_urgent(lane: &Lane, microseconds: u64) -> Result<bool, i32> {
     let revents = signals::sleep_restarting(lane.fd, held.as_ref(), |set, mask| {
         sleep_at_most(set, limit, mask)
     })?;
-    // Another thread has closed the descriptor: then a signal may be the cause of the wake-up.
-    let closed = revents & libc::POLLNVAL != 0;
+    // Another thread has closed the descriptor, and may have opened another file under its number: then a signal may be
+    // the cause of the wake-up.
+    let closed = revents & libc::POLLNVAL != 0 || !lane.socket.is(lane.fd);
     if closed && signals::BlockedSignals::is_any_pending()
         || lane.is_before_urgent() && signals::BlockedSignals::is_pending(libc::SIGURG)
     {

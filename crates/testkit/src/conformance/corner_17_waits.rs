@@ -15,6 +15,7 @@ cases! {
         corner_17_waits_for_all_under_a_number_that_is_replaced,
         corner_17_waits_for_more_than_it_asks,
         corner_17_waits_end_with_a_signal_and_a_closed_number,
+        corner_17_waits_end_with_a_signal_under_a_number_of_another_file,
         corner_17_waits_end_with_their_time_and_a_closed_number,
         corner_17_waits_end_with_a_handler_that_closes,
         corner_17_waits_for_nothing_end_with_a_shutdown,
@@ -115,6 +116,22 @@ fn corner_17_waits_end_with_a_signal_and_a_closed_number(family: Family) {
         sys::close(watched).unwrap();
         assert_eq!(interrupt(waiter, task), closed(polls), "{polls}");
     });
+}
+
+/// Another thread closes the number of a receive that waits, and opens another socket under it.
+fn corner_17_waits_end_with_a_signal_under_a_number_of_another_file(family: Family) {
+    interrupting();
+    for hears_of_urgent_bytes in [false, true] {
+        if hears_of_urgent_bytes {
+            sys::handle_signal(libc::SIGURG, nothing, 0).unwrap();
+        }
+        let (_client, server) = pair(family);
+        let other = tcp(family);
+        let (reader, task) = start_thread(move || sys::recv(server, &mut [0; 4], 0));
+        await_asleep(task);
+        assert_eq!(sys::dup2(other, server), Ok(server));
+        assert_eq!(interrupt(reader, task), Err(Errno(libc::EINTR)));
+    }
 }
 
 /// So does who waits no longer.

@@ -81,20 +81,43 @@ fn held_to_a_closed_peer(family: Family) {
 
 /// When the time is over, the bytes meet their reset, though this side makes no call.
 fn held_to_a_closed_peer_for_its_time(family: Family) {
-    let (client, server) = pair(family);
-    sys::close(server).unwrap();
-    await_events(client, libc::POLLRDHUP);
-    let quietly = |flags| sys::send(client, b"lost", flags | QUIET);
-    assert_eq!(quietly(libc::MSG_MORE), Ok(4));
+    let quietly = |client, flags| sys::send(client, b"lost", flags | QUIET);
+    let holding = || {
+        let (client, server) = pair(family);
+        sys::close(server).unwrap();
+        await_events(client, libc::POLLRDHUP);
+        let sets = [(); 2].map(|()| sys::epoll_create().unwrap());
+        for set in sets {
+            let events = libc::EPOLLET.cast_unsigned();
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 1).unwrap();
+            assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+        }
+        assert_eq!(quietly(client, libc::MSG_MORE), Ok(4));
+        (client, sets)
+    };
+    let (client, sets) = holding();
     await_events(client, libc::POLLERR);
+    for set in sets {
+        assert_eq!(
+            sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS)
+                .unwrap()
+                .len(),
+            1
+        );
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+    }
     assert_eq!(socket_error(client), PIPE);
-    let (client, server) = pair(family);
-    sys::close(server).unwrap();
-    await_events(client, libc::POLLRDHUP);
-    let quietly = |flags| sys::send(client, b"lost", flags | QUIET);
-    assert_eq!(quietly(libc::MSG_MORE), Ok(4));
+    for set in holding().1 {
+        assert_eq!(
+            sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS)
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+    let (client, _) = holding();
     std::thread::sleep(LATE);
-    assert_eq!(quietly(0), Err(PIPE));
+    assert_eq!(quietly(client, 0), Err(PIPE));
 }
 
 /// A record that has ended leaves before the next one is held back, and meets a reset.

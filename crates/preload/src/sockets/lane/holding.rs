@@ -307,7 +307,8 @@ impl Lane {
         let tail = entry.transmit.own.load(Ordering::Relaxed);
         let count = held::count(entry.held.load(Ordering::Relaxed), tail);
         if count == 0 && self.holds_for_shut_peer() {
-            // They are in no ring, and meet their reset later.
+            // They are in no ring, and meet their reset later. Event loops watch the time.
+            self.notify_sets(None);
             return sent;
         }
         let fits = sent == Ok(length) && self.is_writable();
@@ -370,11 +371,13 @@ impl Lane {
             ) == 0
     }
 
-    /// Lets such bytes meet their reset: nobody else watches the time.
+    /// Lets such bytes meet their reset: nobody else watches the time. Each thread that watches the socket looks by
+    /// itself, and the caller may hold the lock of a set: nobody is notified, and no lock is taken.
     #[cold]
     pub fn end_expired_hold(&self) {
         if self.has_expired_for_shut_peer() {
-            self.change_hold(Lane::release_held);
+            self.reset_by_held();
+            self.socket.mark(status::WRITE_MET_CLOSED);
         }
     }
 
