@@ -141,7 +141,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "0|waited interrupted"]),
     rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "-1 EAGAIN|waited interrupted"]),
     // An acknowledgement ends the only wait for no bytes: TCP answers a silent client again.
-    rule("8.3", Once, RECEIVING, ["good, 0,|{5,|, 5)", "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
+    rule("8.3", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,|, 5)", "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
     // A client that was announced for its signal is reset with its listener.
     rule("8.3", Rest, RECEIVING, ["", "TCP_DEFER_ACCEPT&F_SETSIG|TCP_DEFER_ACCEPT&F_SETOWN", "-1 EAGAIN|waited", "-1 ECONNRESET"]),
     // Of a one-shot member nobody is told whose process has closed it: so another one is.
@@ -163,7 +163,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
-    rule("8.9", Once, &["ioctl"], ["FIONREAD", "100000|400000", "0 int", "0 int"]),
+    rule("8.9", Once, &["ioctl"], ["FIONREAD", "{7,|, 7)|100000|400000", "0 int", "0 int"]),
     // A reset that lies outside of a window, or behind one that is full, is not heard of.
     rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD|100000&SHUT_RD|400000&SHUT_RD", "0", "-1 ENOTCONN"]),
     // Nor has an end behind it arrived.
@@ -178,7 +178,7 @@ pub const KEPT: &[Rule] = &[
     // An urgent byte, or an end, that TCP's window holds back has not arrived yet.
     rule("8.9", Once, RECEIVING, ["MSG_OOB", "100000|400000", "-1 EAGAIN|-1 EINVAL", "n|0"]),
     rule("8.9", Rest, LOOKS, ["", "send*-1, MSG_OOB", "0|waited interrupted", "n|waited"]),
-    rule("8.9", Rest, SENDING, ["", "100000|400000", "-1 ECONNRESET", "-1 EPIPE"]),
+    rule("8.9", Rest, SENDING, ["", "100000|400000|good, -1,", "-1 ECONNRESET", "-1 EPIPE"]),
     // TCP returns as many bytes at once as the receiver's buffer holds.
     rule("8.9", Rest, RECEIVING, ["100000|400000|, -1,", "100000|400000", "n|waited interrupted n", "n|waited interrupted n"]),
     // TCP tells of an urgent byte when its window lets go of those before it.
