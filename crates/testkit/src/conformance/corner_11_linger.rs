@@ -6,6 +6,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::helpers::wait_to_be_killed;
 
 cases! {
     families: [
@@ -202,9 +203,7 @@ fn victim(family: Family, body: impl FnOnce(Descriptor) -> usize) -> (Child, Des
     let ready = Baton::new();
     let (child, client, _) = forked_server(family, |connection| {
         ready.send(body(connection) as u64);
-        loop {
-            std::thread::sleep(Duration::from_secs(1));
-        }
+        wait_to_be_killed();
     });
     (child, client, usize::try_from(ready.receive()).unwrap())
 }
@@ -230,9 +229,7 @@ fn corner_11_kill_with_unread_data_resets(family: Family) {
     let (child, client, _) = forked_server(family, |connection| {
         await_events(connection, libc::POLLIN);
         ready.pass();
-        loop {
-            std::thread::sleep(Duration::from_secs(1));
-        }
+        wait_to_be_killed();
     });
     send_all(client, b"never read");
     ready.take();
@@ -336,9 +333,7 @@ fn corner_11_kill_listener_process(family: Family) {
     let child = fork_child(|| {
         let (_listening, address) = listener(family);
         ready.send(u64::from(address.port()));
-        loop {
-            std::thread::sleep(Duration::from_secs(1));
-        }
+        wait_to_be_killed();
     });
     let address = family.loopback(u16::try_from(ready.receive()).unwrap());
     let waiting: Vec<_> = (0..3).map(|_| connect_to(address)).collect();
@@ -370,9 +365,7 @@ fn corner_11_kill_client_before_accept(family: Family) {
         let client = connect_to(address);
         send_all(client, b"from the dead");
         ready.pass();
-        loop {
-            std::thread::sleep(Duration::from_secs(1));
-        }
+        wait_to_be_killed();
     });
     ready.take();
     child.kill();
@@ -390,9 +383,7 @@ fn corner_11_kill_client_between_two_accepts(family: Family) {
         let second = connect_to(address);
         send_all(second, b"from the dead");
         ready.pass();
-        loop {
-            std::thread::sleep(Duration::from_secs(1));
-        }
+        wait_to_be_killed();
     });
     let (listening, address) = listener(family);
     port.send(u64::from(address.port()));

@@ -1,12 +1,11 @@
 //! Corner 12, a socket that connects again: after it was refused, as programs do until their server is there, or after an
 //! address that was none.
 
-use std::time::Duration;
-
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, RawAddress};
 
 use crate::case::cases;
+use crate::helpers::wait_to_be_killed;
 
 cases! {
     families: [
@@ -154,9 +153,7 @@ fn corner_12_again_when_the_listener_was_killed(family: Family) {
         let child = fork_child(|| {
             let (_listening, address) = listener(family);
             port.send(u64::from(address.port()));
-            loop {
-                std::thread::sleep(Duration::from_secs(1));
-            }
+            wait_to_be_killed();
         });
         let address = family.loopback(u16::try_from(port.receive()).unwrap());
         let socket = tcp_nonblocking(family);

@@ -82,6 +82,7 @@ fn held_to_a_closed_peer(family: Family) {
 /// When the time is over, the bytes meet their reset, though this side makes no call.
 fn held_to_a_closed_peer_for_its_time(family: Family) {
     let quietly = |client, flags| sys::send(client, b"lost", flags | QUIET);
+    let told = |set, timeout| sys::epoll_wait(set, 4, timeout).unwrap().len();
     let holding = || {
         let (client, server) = pair(family);
         sys::close(server).unwrap();
@@ -90,7 +91,7 @@ fn held_to_a_closed_peer_for_its_time(family: Family) {
         for set in sets {
             let events = libc::EPOLLET.cast_unsigned();
             sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, events, 1).unwrap();
-            assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+            assert_eq!(told(set, 0), 0);
         }
         assert_eq!(quietly(client, libc::MSG_MORE), Ok(4));
         (client, sets)
@@ -98,22 +99,12 @@ fn held_to_a_closed_peer_for_its_time(family: Family) {
     let (client, sets) = holding();
     await_events(client, libc::POLLERR);
     for set in sets {
-        assert_eq!(
-            sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS)
-                .unwrap()
-                .len(),
-            1
-        );
-        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap(), []);
+        assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
+        assert_eq!(told(set, 0), 0);
     }
     assert_eq!(socket_error(client), PIPE);
     for set in holding().1 {
-        assert_eq!(
-            sys::epoll_wait(set, 4, PATIENCE_MILLISECONDS)
-                .unwrap()
-                .len(),
-            1
-        );
+        assert_eq!(told(set, PATIENCE_MILLISECONDS), 1);
     }
     let (client, _) = holding();
     std::thread::sleep(LATE);

@@ -27,6 +27,13 @@ pub fn interrupting() {
     sys::handle_signal(libc::SIGUSR1, nothing, 0).unwrap();
 }
 
+/// For a process that its test kills.
+pub fn wait_to_be_killed() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
 /// SIGUSR1 interrupts calls, which are restarted.
 pub fn restarting() {
     sys::handle_signal(libc::SIGUSR1, nothing, libc::SA_RESTART).unwrap();
