@@ -125,6 +125,9 @@ pub mod queue_flags {
     pub const LEAVES: u64 = 4;
     /// (Listen) Relatives that this daemon may not know yet hold the listener, too.
     pub const RELATIVES: u64 = 8;
+    /// Programs that have no part in the queue may hold the listener, or come to hold it: a message or a child of
+    /// `posix_spawn` brings it to them, or relatives had the socket before it listened. It has no queue from then on.
+    pub const STRANGERS: u64 = 16;
 }
 
 /// Bits of word 5 of `Listen`.

@@ -327,6 +327,7 @@ impl Daemon {
         }
         let attaching = self.half_open.deadline();
         let proofs = self.core.prove_exposed(now);
+        let unheld = self.core.prove_unheld(now);
         let commands = self.commands.expire(now);
         let deposits = self.core.expire_deposits(now);
         let in_flight = self.core.in_flight_mut().expire(now);
@@ -338,7 +339,7 @@ impl Daemon {
         let starts = self.tenants.deadline();
         let fetches = self.metrics.as_mut().and_then(|one| one.expire(now));
         [
-            idle, attaching, proofs, commands, deposits, in_flight, stacks, starts, fetches,
+            idle, attaching, proofs, unheld, commands, deposits, in_flight, stacks, starts, fetches,
         ]
         .into_iter()
         .flatten()

@@ -218,10 +218,12 @@ impl CoreEngine {
         let (link, slot) = (words[0], words[2]);
         let listener = self.held_listener(number, words[1])?;
         let known = self.listeners.get(&listener.number());
-        let holders = &known.ok_or(Errno::NOENT)?.holders;
+        let known = known.ok_or(Errno::NOENT)?;
         let slots = self.limits.slots as u64;
+        let has_others =
+            known.has_strangers || known.holders.iter().any(|holder| *holder != number);
         // Before an exec the program passes it to its own next image.
-        if words[3] == 0 && !holders.iter().any(|holder| *holder != number) {
+        if words[3] == 0 && !has_others {
             return Err(Refusal::Errno(Errno::NOENT));
         }
         if slot >= slots {

@@ -44,6 +44,7 @@ mod state;
 pub mod totals;
 mod trusted;
 pub mod turn;
+mod unheld;
 mod usage;
 
 pub use crate::link::Link;

@@ -24,6 +24,8 @@ pub struct Listener {
     pub holders: BTreeSet<u32>,
     /// The common queue of its holders.
     pub queue: Queue,
+    /// Programs that have no part in the queue may hold it, whom this daemon may not know yet.
+    pub(super) has_strangers: bool,
     /// The daemon's end of the accept channel.
     pub offers: Rc<OwnedFd>,
     /// The programs' end of the accept channel.
@@ -67,10 +69,15 @@ impl Listener {
     #[must_use]
     pub fn mode(&self) -> AcceptMode {
         AcceptMode {
-            shared: self.holders.len() > 1 || self.queue.has_unknown_members,
+            shared: self.holders.len() >= 2 || self.may_have_others(),
             backlog: self.backlog,
             address: Some(self.address),
         }
+    }
+
+    /// Whether programs may hold it that this daemon does not know.
+    pub(super) const fn may_have_others(&self) -> bool {
+        self.has_strangers || self.queue.has_unknown_members
     }
 
     /// Whether its accept channel has this many messages.

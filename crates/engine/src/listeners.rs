@@ -57,16 +57,25 @@ impl CoreEngine {
         let (offers, accepts) = packet::pair(SocketType::SEQPACKET)?;
         let listener = self.next_listener();
         let v6_only = address.family == INET6 && flags & listen_flags::V6_ONLY != 0;
-        self.directory.insert(Row {
-            listener,
-            flags: if v6_only { entry_flags::V6_ONLY } else { 0 }
-                | defers << entry_flags::DEFERS_SHIFT
-                | self.local.map_or(0, |_| entry_flags::REMOTE),
+        let made = Listener {
             address,
-            program: number,
+            cookie,
+            user,
+            holders: BTreeSet::new(),
+            queue: Queue::default(),
+            has_strangers: false,
+            offers,
+            accepts,
+            offered: 0,
+            backlog,
+            defers,
+            v6_only,
+            _ticket: ticket,
+        };
+        self.directory.insert(Row {
             // Nobody may see it without the queue that its holder brings: he would go another way.
             queue: queue.0,
-            queue_user: user,
+            ..self.row(&made, listener, number)
         })?;
         tracing::debug!(
             listener,
@@ -76,24 +85,8 @@ impl CoreEngine {
             "listens"
         );
         self.cookies.insert(cookie, listener);
-        let handed = Rc::clone(&accepts);
-        self.listeners.insert(
-            listener,
-            Listener {
-                address,
-                cookie,
-                user,
-                holders: BTreeSet::new(),
-                queue: Queue::default(),
-                offers,
-                accepts,
-                offered: 0,
-                backlog,
-                defers,
-                v6_only,
-                _ticket: ticket,
-            },
-        );
+        let handed = Rc::clone(&made.accepts);
+        self.listeners.insert(listener, made);
         self.bring_queue(listener, number, queue);
         self.add_holder(listener, number);
         self.announce(listener);
@@ -102,7 +95,7 @@ impl CoreEngine {
 
     /// A program that another daemon knew brings the queue of its listener, in which it has a part before it is a holder.
     fn bring_queue(&mut self, listener: u32, number: u32, (name, flags): (u64, u64)) {
-        if name != 0 {
+        if name != 0 || flags != 0 {
             // With another queue than the first it is a holder that has no part in it.
             let _ = self.change_queue(listener, number, name, flags);
         }
@@ -127,10 +120,11 @@ impl CoreEngine {
             }
             self.prove(number, address, known.cookie, socket)?;
         }
+        let was_unheld = self.hold_unheld(listener, number)?;
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
         known.backlog = backlog;
         let handed = Rc::clone(&known.accepts);
-        let changes = known.defers != defers;
+        let changes = known.defers != defers || was_unheld;
         known.defers = defers;
         self.directory.defer(listener, defers);
         if changes {
@@ -139,6 +133,36 @@ impl CoreEngine {
         self.bring_queue(listener, number, queue);
         self.add_holder(listener, number);
         Ok(answer(listener, handed))
+    }
+
+    /// Shows a listener again that nobody held. True where it was such a one.
+    fn hold_unheld(&mut self, listener: u32, number: u32) -> Result<bool, Refusal> {
+        let known = self.listeners.get(&listener).ok_or(Errno::NOENT)?;
+        if !known.holders.is_empty() {
+            return Ok(false);
+        }
+        let row = self.row(known, listener, number);
+        self.directory.insert(row)?;
+        self.unheld.remove(listener);
+        Ok(true)
+    }
+
+    /// How a listener is shown to clients while one program holds it.
+    fn row(&self, known: &Listener, listener: u32, program: u32) -> Row {
+        let v6_only = if known.v6_only {
+            entry_flags::V6_ONLY
+        } else {
+            0
+        };
+        let remote = self.local.map_or(0, |_| entry_flags::REMOTE);
+        Row {
+            listener,
+            flags: v6_only | known.defers << entry_flags::DEFERS_SHIFT | remote,
+            address: known.address,
+            program,
+            queue: 0,
+            queue_user: known.user,
+        }
     }
 
     /// Tells the stack modules of a listener, or of what has changed of it.
@@ -228,6 +252,7 @@ impl CoreEngine {
         flags: u64,
     ) -> Result<(), Refusal> {
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
+        known.has_strangers |= flags & queue_flags::STRANGERS != 0;
         let queue = &mut known.queue;
         if flags & queue_flags::ACCEPTS != 0 {
             queue.apart.insert(number);
@@ -323,10 +348,11 @@ impl CoreEngine {
                 queue.members.contains(holder)
             }
         };
-        let is_for_all = acceptors.is_some() && holders.iter().all(is_member);
+        let is_for_all =
+            acceptors.is_some() && !known.has_strangers && holders.iter().all(is_member);
         let name = if is_for_all { queue.name } else { 0 };
-        // Whoever is announced to a holder directly is lost with it to relatives that another daemon knew.
-        let least = if queue.has_unknown_members { 2 } else { 0 };
+        // Whoever is announced to a holder directly is lost with it to others that this daemon does not know.
+        let least = if known.may_have_others() { 2 } else { 0 };
         self.directory.hold(listener, holders.len().max(least));
         self.directory
             .set_queue(listener, name, acceptors.unwrap_or(u32::MAX));
@@ -340,8 +366,8 @@ impl CoreEngine {
         }
     }
 
-    /// `number` holds `listener` no longer. With its last holder the listener is removed, with its accept channel and
-    /// every offer in it.
+    /// `number` holds `listener` no longer. With its last holder the listener is removed, unless connections wait for a
+    /// program that its socket is on the way to.
     pub(super) fn remove_holder(&mut self, listener: u32, number: u32) {
         if let Some(program) = self.programs.get_mut(&number) {
             program.listeners.remove(&listener);
@@ -359,6 +385,23 @@ impl CoreEngine {
             self.publish_holders(listener);
             return;
         }
+        self.directory.remove(listener);
+        // The kernel tells nothing of the sockets of another namespace.
+        if known.has_strangers && known.has_messages(1) && !self.tenant {
+            self.unheld.add(listener);
+            self.send_to_stacks(|| Command::ListenerClosed(listener));
+            self.note_change(ListenerChange::Removed(listener));
+            return;
+        }
+        self.forget_listener(listener);
+    }
+
+    /// Forgets a listener that nobody holds, with its accept channel and every offer in it.
+    fn forget_listener(&mut self, listener: u32) {
+        self.unheld.remove(listener);
+        let Some(known) = self.listeners.get(&listener) else {
+            return;
+        };
         let cookie = known.cookie;
         tracing::debug!(
             listener,
@@ -366,7 +409,6 @@ impl CoreEngine {
             address = shown_address(&known.address),
             "listens no more"
         );
-        self.directory.remove(listener);
         // Unread offers keep the daemon's end open.
         let _ = rustix::net::shutdown(&*known.offers, rustix::net::Shutdown::Both);
         self.forget_orphans(listener);
@@ -385,6 +427,7 @@ impl CoreEngine {
         for holder in holders {
             self.remove_holder(listener, holder);
         }
+        self.forget_listener(listener);
     }
 
     pub(super) fn next_listener(&mut self) -> u32 {

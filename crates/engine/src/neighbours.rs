@@ -117,7 +117,8 @@ impl CoreEngine {
         let user = self.user_of_all(number)?;
         let known = self.listeners.get(&number)?;
         // Several processes, or a child to come, accept from a queue, of which a program of another tenant can have no part.
-        if known.holders.len() != 1 || known.queue.name != 0 || known.address.is_loopback() {
+        let is_shared = known.mode().shared || known.queue.name != 0;
+        if is_shared || known.address.is_loopback() {
             return None;
         }
         let channel = match self.neighbours.channels.get(&number) {

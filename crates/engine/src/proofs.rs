@@ -143,6 +143,15 @@ impl CoreEngine {
         }
     }
 
+    /// Proves listeners that nobody holds when that is due. Returns the time of the next call.
+    pub fn prove_unheld(&mut self, now: Instant) -> Option<Instant> {
+        let due = self.unheld.due(now);
+        if !due.is_empty() {
+            self.prove_again(&due.into_iter().collect());
+        }
+        self.unheld.next()
+    }
+
     /// Proves exposed listeners when that is due. Returns the time of the next call.
     pub fn prove_exposed(&mut self, now: Instant) -> Option<Instant> {
         if self.exposed.is_due(now)? {

@@ -4,6 +4,7 @@ use super::exposed::Exposed;
 use super::link::Link;
 use super::listener::Listener;
 use super::trusted::Neighbours;
+use super::unheld::Unheld;
 use crate::deposits::Deposits;
 use crate::directory::Directory;
 use crate::in_flight::InFlight;
@@ -71,6 +72,7 @@ pub struct CoreEngine {
     /// Links whose clients have ended, oldest first.
     pub(super) orphans: VecDeque<u64>,
     pub(super) exposed: Exposed,
+    pub(super) unheld: Unheld,
     /// Bytes that the memory of one user may occupy when more is requested.
     pub(super) memory_bound: u64,
     pub(super) last_program: u32,
@@ -115,6 +117,7 @@ impl CoreEngine {
             quotas,
             orphans: VecDeque::new(),
             exposed: Exposed::default(),
+            unheld: Unheld::default(),
             memory_bound: match limits.memory_per_user {
                 0 => memory::half_of_the_hosts(),
                 bytes => bytes,

@@ -116,7 +116,9 @@ hook! {
             return real::fail(libc::EINVAL);
         }
         let result = real::listen(fd, backlog);
-        if let (0, Some(socket)) = (result, socket) {
+        if result == 0 && table::get(fd).kind() == Kind::Foreign {
+            connection::listen_received(fd);
+        } else if let (0, Some(socket)) = (result, socket) {
             socket.local.former_port.forget();
             if let Some(listener) = socket.listener() {
                 listener.change_backlog(fd, backlog);

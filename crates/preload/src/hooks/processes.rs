@@ -247,6 +247,7 @@ unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -
         return unsafe { spawn_by_shell(&file, spawn, entries) };
     }
     let preparation = exec_preparation::prepare(kind, verdict, entries);
+    exec_preparation::note_passed(kind);
     let result = with_own_limit(|| call(preparation.environment.pointer()));
     if result != 0 {
         preparation.undo();
@@ -271,6 +272,7 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
         arguments.push(null());
         let kind = child(spawn.actions);
         let preparation = exec_preparation::prepare(kind, Verdict::CanLoad, entries);
+        exec_preparation::note_passed(kind);
         let environment = preparation.environment.pointer();
         let result = real::posix_spawn(
             spawn.process,
@@ -290,10 +292,12 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
 /// Called before the C library itself spawns a shell with this process's environment.
 unsafe fn before_shell() {
     if !exec_preparation::passes_sockets(ExecKind::Child) {
+        exec_preparation::note_passed(ExecKind::Child);
         return;
     }
     let preparation =
         exec_preparation::prepare(ExecKind::Child, Verdict::CanLoad, Entries::default());
+    exec_preparation::note_passed(ExecKind::Child);
     if preparation.inherits() {
         // SAFETY: C strings.
         unsafe { libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1) };

@@ -124,6 +124,18 @@ pub fn passes_sockets(kind: ExecKind) -> bool {
     any
 }
 
+/// Called before a program is started as a child, after [`prepare`]: notes the sockets that are not virtual and go to it.
+pub fn note_passed(kind: ExecKind) {
+    let mut passed = Vec::new();
+    table::for_each(|fd, word| {
+        let goes = matches!(word.kind(), Kind::Kernel | Kind::Listener) && is_passed(fd, kind);
+        passed.extend(goes.then_some(fd));
+    });
+    for fd in passed {
+        let _ = connection::before_passing(fd);
+    }
+}
+
 /// Prepares for a program; `verdict` says whether it can load the library.
 pub fn prepare(kind: ExecKind, verdict: Verdict, environment: Entries) -> ExecPreparation {
     let (mut deposited, mut diverted) = (Vec::new(), Vec::new());

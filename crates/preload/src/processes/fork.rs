@@ -103,7 +103,7 @@ unsafe extern "C" fn prepare() {
 #[inline(never)]
 fn prepare_child() {
     credentials::note_shared();
-    connection::before_fork();
+    connection::before_child();
     reserve_rings_for_child();
     count_references();
     epoll::before_fork();

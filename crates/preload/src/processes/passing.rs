@@ -285,17 +285,23 @@ fn find_known(entry: &SocketEntry) -> Option<Socket> {
 }
 
 /// A received descriptor may be a TCP listener: opens it to virtual connections at once, so that no connection waits in
-/// the kernel's queue.
-pub fn adopt_listener(fd: i32) {
-    if table::get(fd).kind() != Kind::Foreign
-        || sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(1)
-    {
+/// the kernel's queue. Or it is a TCP socket without a connection, on which others may listen.
+pub fn adopt_kernel_socket(fd: i32) {
+    if table::get(fd).kind() != Kind::Foreign {
+        return;
+    }
+    let listens = match sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) {
+        Ok(listens) => listens == 1,
+        Err(_) => return,
+    };
+    if !listens && !connection::is_unconnected(fd) {
         return;
     }
     let Ok(cookie) = sys::cookie(fd) else { return };
     let mut known = None;
     table::for_each(|other, word| {
-        if word.kind() == Kind::Listener && sys::cookie(other) == Ok(cookie) {
+        if matches!(word.kind(), Kind::Listener | Kind::Kernel) && sys::cookie(other) == Ok(cookie)
+        {
             known = Some(word);
         }
     });
@@ -305,7 +311,8 @@ pub fn adopt_listener(fd: i32) {
             socket.add_descriptor();
             table::set(fd, socket.word);
         }
-        None => connection::adopt_received_listener(fd),
+        None if listens => connection::adopt_received_listener(fd),
+        None => connection::adopt_unconnected(fd),
     }
 }
 
@@ -316,7 +323,7 @@ pub fn adopt_inherited(sets: Option<&str>) {
         if table::get(fd).kind() != Kind::Foreign {
             continue;
         }
-        adopt_listener(fd);
+        adopt_kernel_socket(fd);
         if !is_unknown_anchor(fd) {
             continue;
         }

@@ -97,7 +97,9 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
                 connection::deferred::announce(sent);
             }
             match table::get(sent).kind() {
-                Kind::Fresh => refused = connection::before_kernel_use(sent).err().or(refused),
+                Kind::Fresh | Kind::Kernel | Kind::Listener => {
+                    refused = connection::before_passing(sent).err().or(refused);
+                }
                 Kind::Virtual => sockets.extend(socket::of(sent).map(|found| (sent, found))),
                 _ => {}
             }
@@ -204,7 +206,7 @@ pub unsafe fn received(message: *mut msghdr, flags: c_int) {
         for_each_descriptor(control.cast(), length, |place| {
             let fd = place.read_unaligned();
             connection::forget_closed(fd);
-            passing::adopt_listener(fd);
+            passing::adopt_kernel_socket(fd);
             passing::adopt(fd, flags & libc::MSG_PEEK != 0);
             rings::received(fd);
         });

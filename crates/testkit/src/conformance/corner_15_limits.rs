@@ -390,7 +390,7 @@ fn corner_15_vfork_child_closes(family: Family) {
 }
 
 /// Spawns a shell command with `moved` as its standard input and output.
-fn spawn_shell(command: &str, moved: Option<Descriptor>) -> Child {
+pub fn spawn_shell(command: &str, moved: Option<Descriptor>) -> Child {
     let (_words, pointers) = words(&["sh", "-c", command]);
     let mut process = 0;
     let mut actions = std::mem::MaybeUninit::<libc::posix_spawn_file_actions_t>::uninit();

@@ -26,6 +26,7 @@ mod corner_04_prefork;
 mod corner_04_queue;
 mod corner_05_exec;
 mod corner_06_rights;
+mod corner_06_unconnected;
 mod corner_07_epoll_sets;
 mod corner_07_relatives;
 mod corner_07_shared_sets;

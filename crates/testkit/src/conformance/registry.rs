@@ -15,6 +15,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_04_queue::CASES,
     crate::corner_05_exec::CASES,
     crate::corner_06_rights::CASES,
+    crate::corner_06_unconnected::CASES,
     crate::corner_07_epoll_sets::CASES,
     crate::corner_07_relatives::CASES,
     crate::corner_07_shared_sets::CASES,

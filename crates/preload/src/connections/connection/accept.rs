@@ -202,8 +202,16 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
         }
     };
     open_to_programs(fd, socket, backlog);
-    if let Some(now) = socket::of(fd).filter(|_| !watched.is_empty()) {
+    let Some(now) = socket::of(fd) else {
+        return;
+    };
+    if !watched.is_empty() {
         epoll::take_over(fd, &now, &watched);
+    }
+    let is_elsewhere = now.has(status::ELSEWHERE) && !now.is_unshared();
+    if is_elsewhere || now.has(status::PASSED) {
+        now.listener()
+            .inspect(|listener| listener.open_to_strangers());
     }
 }
 

@@ -13,6 +13,7 @@ pub mod kernel_retries;
 mod leaving;
 mod pending;
 mod rebinding;
+mod received;
 mod reconnecting;
 pub mod refused_connects;
 mod replacing;
@@ -46,6 +47,7 @@ pub use dissolve::{dissolve, leave_error};
 pub use found::{is_connected_yet, lane, settled_lane};
 pub use pending::{carry_on_or_fail, connect_to_send, refuse_address};
 pub use rebinding::{bind, refuse_bind};
+pub use received::{adopt_unconnected, is_unconnected, listen_received};
 pub use shutdown::shutdown;
 pub use tuples::{is_closed, is_in_use};
 
@@ -135,7 +137,7 @@ fn turn_into(fd: i32, socket: &Socket, kind: Kind, state: State) -> Socket {
 fn other_numbers(fd: i32, socket: &Socket) -> Vec<i32> {
     let mut others = Vec::new();
     let kind = socket.word.kind();
-    if (kind == Kind::Deferred || kind == Kind::Kernel && gateway::is_used())
+    if matches!(kind, Kind::Deferred | Kind::Kernel)
         && socket.local.descriptors.load(Ordering::Acquire) > 1
     {
         table::for_each(|other, word| {
@@ -335,23 +337,37 @@ pub fn materialise_all() {
     }
 }
 
-/// Before a fork: a kernel socket that both processes will have stays the kernel's, whichever connects it.
-pub fn before_fork() {
+/// Before another process is made: a kernel socket that both processes will have stays the kernel's, whichever connects
+/// it.
+pub fn before_child() {
     table::for_each(|_, word| {
         if word.kind() == Kind::Kernel
             && let Some(socket) = socket::of_word(word)
         {
-            socket.mark(status::SHARED);
+            socket.mark(status::SHARED | status::ELSEWHERE);
         }
     });
 }
 
-/// Whether other numbers, or other processes, have the same socket: a connect of one of them connects all. In a tenant, where the
-/// kernel connects nothing, all numbers of this process are connected, and other processes keep a socket that is not.
+/// Before a message or a program that is started brings a socket that is not virtual to another process: as
+/// [`before_child`].
+///
+/// # Errors
+/// As [`before_kernel_use`].
+pub fn before_passing(fd: i32) -> Result<(), i32> {
+    if let Some(socket) = before_kernel_use(fd)? {
+        socket.mark(status::SHARED | status::ELSEWHERE | status::PASSED);
+        socket
+            .listener()
+            .inspect(|listener| listener.open_to_strangers());
+    }
+    Ok(())
+}
+
+/// Whether other processes have the same socket: a connect of one of them connects all. In a tenant, where the kernel
+/// connects nothing, the other processes keep a socket that is not connected.
 fn is_shared(socket: &Socket) -> bool {
-    socket.word.kind() == Kind::Kernel
-        && (socket.has(status::SHARED) || socket.local.descriptors.load(Ordering::Acquire) > 1)
-        && !gateway::is_used()
+    socket.word.kind() == Kind::Kernel && socket.has(status::ELSEWHERE) && !gateway::is_used()
 }
 
 /// Notes that a descriptor of the library has a new number.

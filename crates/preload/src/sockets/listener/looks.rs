@@ -55,7 +55,7 @@ impl Listener {
     }
 
     #[cold]
-    fn leave_to_holders(&self) {
+    pub(super) fn leave_to_holders(&self) {
         if !self.has_unrelated_holders() {
             return self.share();
         }

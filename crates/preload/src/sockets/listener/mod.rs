@@ -16,6 +16,7 @@ mod resetting;
 mod scarcity;
 mod shared_queues;
 pub mod sleeping;
+mod strangers;
 mod wait_set;
 pub mod wake_ups;
 
@@ -181,6 +182,8 @@ pub struct Listener {
     refusals: AtomicU32,
     /// No more offers are wanted: the listener is withdrawn from the daemon after the last one.
     is_retiring: AtomicBool,
+    /// Programs that are no relatives may hold it.
+    has_strangers: AtomicBool,
     pending: PendingQueue,
     /// Options that held when connections came that are still pending.
     eras: OptionSnapshots,
@@ -249,6 +252,7 @@ impl Listener {
             awaits_daemon: AtomicBool::new(false),
             refusals: AtomicU32::new(0),
             is_retiring: AtomicBool::new(false),
+            has_strangers: AtomicBool::new(false),
             pending: PendingQueue::new(),
             eras: OptionSnapshots::new(),
             shared_queues: AtomicPtr::new(core::ptr::null_mut()),

@@ -84,6 +84,11 @@ impl Queue {
         self.name
     }
 
+    /// Notes that this process has left it.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
     /// Another daemon is asked anew.
     pub fn forget_refusal(&self) {
         self.refused.store(false, Ordering::Relaxed);
@@ -413,7 +418,7 @@ impl Listener {
     /// connections; clients use other ways.
     #[cold]
     fn leave_foreign_queue(&self, queue: &Queue) {
-        queue.left.store(true, Ordering::Relaxed);
+        queue.leave();
         let _ = self.request_queue(0, queue_flags::ACCEPTS);
         self.end_queue(queue);
     }
@@ -457,7 +462,7 @@ impl Listener {
     }
 
     /// Returns how many programs share the queue and continue to accept.
-    fn request_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
+    pub(super) fn request_queue(&self, name: u64, flags: u64) -> Result<u64, i32> {
         let mut words = self.request_words();
         (words[1], words[2]) = (name, flags);
         let mut none = [-1; sys::MOST];
@@ -501,7 +506,7 @@ impl Listener {
         if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.name() != 0
         {
-            queue.left.store(true, Ordering::Relaxed);
+            queue.leave();
             let _ = self.request_queue(0, 0);
         }
         self.take_all_queued();

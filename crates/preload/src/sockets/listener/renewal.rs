@@ -55,6 +55,7 @@ impl Listener {
         };
         let queue = self.queue_words();
         let queue = queue.map(|(name, flags)| (name, flags | relatives));
+        let queue = queue.or_else(|| self.words_of_strangers());
         let announced = Self::announce(fd, &self.address, self.cookie, backlog, true, queue);
         let Some((number, offers)) = announced else {
             return false;

@@ -540,7 +540,14 @@ fn settle_unwatched_now() {
 /// Makes the queues before the daemon is told of a child, which will share them.
 pub fn before_adoption(listening: &socket::Socket) {
     if let Some(listener) = listening.listener() {
-        listener.make_shared_queues(listening.entry, Queue::open);
+        let has_strangers = listener.has_strangers.load(Ordering::Relaxed);
+        listener.make_shared_queues(listening.entry, |backlog| {
+            if has_strangers {
+                None
+            } else {
+                Queue::open(backlog)
+            }
+        });
     }
 }
 
@@ -555,7 +562,11 @@ pub fn before_scarcity(listening: &socket::Socket) {
 
 /// Before a fork: shares pending connections with the child.
 pub fn before_fork(listening: &socket::Socket) {
-    listening
-        .listener()
-        .inspect(|listener| listener.share_all());
+    match listening.listener() {
+        Some(listener) if listener.pending.any() && listener.has_unrelated_holders() => {
+            listener.leave_to_holders();
+        }
+        Some(listener) => listener.share_all(),
+        None => {}
+    }
 }

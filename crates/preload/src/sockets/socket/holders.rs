@@ -64,6 +64,7 @@ impl Socket {
     /// Counts another process: a child, or the receiver of a descriptor that is being passed.
     pub fn add_reference(&self) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
+        self.mark(status::ELSEWHERE);
         self.mark_shared();
     }
 

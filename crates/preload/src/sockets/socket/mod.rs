@@ -89,6 +89,11 @@ pub mod status {
     pub const DISSOLVED: u32 = 1 << 28;
     /// The last byte that is held back ends a record (`MSG_EOR`).
     pub const RECORD_ENDED: u32 = 1 << 29;
+    /// Another process has or had it: what one of them connects is connected for all.
+    pub const ELSEWHERE: u32 = 1 << 30;
+    /// As [`ELSEWHERE`], where it is not known whether that process has it still: a message or a program that
+    /// `posix_spawn` has started brought it there before it was connected.
+    pub const PASSED: u32 = 1 << 31;
 }
 
 /// A membership in an epoll set.
@@ -379,6 +384,8 @@ impl Socket {
             | status::BOUND
             | status::PORT_NAMED
             | status::SHARED
+            | status::ELSEWHERE
+            | status::PASSED
             | status::ASYNC
             | status::PEEK_OFFSET
             | status::APPENDS

@@ -92,15 +92,16 @@ pub fn program(seed: u64, number: u64, between: bool) -> Program {
         steps: Vec::new(),
         far: 0,
     };
-    generator.write(between);
+    generator.write(number, between);
     Program {
         steps: generator.steps,
     }
 }
 
 impl Generator {
-    fn write(&mut self, between: bool) {
-        if self.model.percent(60) || between {
+    fn write(&mut self, number: u64, between: bool) {
+        let channel = self.channel(number, between);
+        if self.model.percent(60) || between || channel.is_some() {
             self.add_actor_action("fork", 0, &[vec![1]]);
             if self.model.percent(20) {
                 let parent = self.model.random.below(2);
@@ -116,7 +117,10 @@ impl Generator {
         }
         let length = self.model.one(&[4, 8, 12, 16, 24]);
         for _ in 0..length {
-            self.any();
+            match channel {
+                Some(channel) if self.model.percent(25) => self.pass(channel),
+                _ => self.any(),
+            }
         }
         if self.model.percent(60) {
             let actors =

@@ -25,6 +25,7 @@ mod look;
 mod memory;
 mod model;
 mod network;
+mod passing;
 mod place;
 mod prepare;
 mod program;

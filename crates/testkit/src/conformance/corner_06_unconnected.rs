@@ -1,0 +1,311 @@
+//! Corner 6: a socket that is not connected yet, or a listener for which connections wait, goes to another process in a
+//! message or with a program that `posix_spawn` starts. Both have one open file: whoever connects it connects it for
+//! both, and whoever accepts first has a connection.
+
+use netchannel_testkit::support::*;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use crate::case::cases;
+use crate::corner_15_limits::spawn_shell;
+
+cases! {
+    families: [
+        corner_06_unconnected_then_sender_connects,
+        corner_06_unconnected_then_receiver_connects,
+        corner_06_unconnected_then_sender_listens,
+        corner_06_unconnected_then_receiver_listens,
+        corner_06_unconnected_both_listen,
+        corner_06_unconnected_spawned_then_connects,
+        corner_06_waiting_for_a_passed_listener,
+        corner_06_waiting_for_a_passed_listener_in_a_set,
+        corner_06_waiting_between_message_and_receipt,
+        corner_06_waiting_for_a_listener_in_a_message,
+        corner_06_waiting_for_a_listener_never_received,
+        corner_06_waiting_for_a_listener_that_is_passed_and_kept,
+        corner_06_waiting_for_a_listener_of_before_the_fork,
+    ];
+}
+
+/// A child that receives a socket. It is made before the sockets.
+fn receiver(body: impl FnOnce(Descriptor)) -> (Child, Descriptor) {
+    let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    let child = fork_child(|| {
+        sys::close(ours).unwrap();
+        body(sys::recv_descriptor(theirs).expect("recvmsg"));
+    });
+    sys::close(theirs).unwrap();
+    (child, ours)
+}
+
+/// A child that connects to the port that it is told and expects a word of whoever accepts.
+fn client(family: Family) -> (Child, Baton, Baton) {
+    let (port, connected) = (Baton::new(), Baton::new());
+    let child = fork_child(|| {
+        let port = u16::try_from(port.receive()).unwrap();
+        let socket = connect_to(family.loopback(port));
+        connected.pass();
+        expect_bytes(socket, b"accepted");
+        send_all(socket, b"thanks");
+    });
+    (child, port, connected)
+}
+
+fn serve_one(listening: Descriptor) {
+    let server = sys::accept(listening).unwrap();
+    send_all(server, b"accepted");
+    expect_bytes(server, b"thanks");
+}
+
+fn port_of(listening: Descriptor) -> u64 {
+    u64::from(sys::getsockname(listening).unwrap().port())
+}
+
+fn corner_06_unconnected_then_sender_connects(family: Family) {
+    let go = Baton::new();
+    let (child, channel) = receiver(|socket| {
+        go.take();
+        send_all(socket, b"receiver");
+        expect_bytes(socket, b"to both");
+    });
+    let (listening, address) = listener(family);
+    let socket = tcp(family);
+    sys::send_descriptor(channel, socket).unwrap();
+    sys::connect(socket, address).unwrap();
+    go.pass();
+    let server = sys::accept(listening).unwrap();
+    expect_bytes(server, b"receiver");
+    send_all(server, b"to both");
+    child.join();
+    expect_alive(socket, server);
+}
+
+fn corner_06_unconnected_then_receiver_connects(family: Family) {
+    let (port, done) = (Baton::new(), Baton::new());
+    let (child, channel) = receiver(|socket| {
+        let port = u16::try_from(port.receive()).unwrap();
+        sys::connect(socket, family.loopback(port)).unwrap();
+        done.pass();
+    });
+    let (listening, address) = listener(family);
+    let socket = tcp(family);
+    sys::send_descriptor(channel, socket).unwrap();
+    port.send(u64::from(address.port()));
+    done.take();
+    child.join();
+    let server = sys::accept(listening).unwrap();
+    assert_eq!(sys::connect(socket, address), Err(Errno(libc::EISCONN)));
+    expect_alive(socket, server);
+}
+
+fn corner_06_unconnected_then_sender_listens(family: Family) {
+    let (go, polls) = (Baton::new(), Baton::new());
+    let (client, port, _) = client(family);
+    let (child, channel) = receiver(|socket| {
+        go.take();
+        polls.pass();
+        assert_eq!(await_events(socket, libc::POLLIN), libc::POLLIN);
+        serve_one(socket);
+    });
+    let socket = tcp(family);
+    sys::bind(socket, family.loopback(0)).unwrap();
+    sys::send_descriptor(channel, socket).unwrap();
+    sys::listen(socket, 8).unwrap();
+    go.pass();
+    polls.take();
+    await_asleep(child.process);
+    port.send(port_of(socket));
+    client.join();
+    child.join();
+}
+
+fn corner_06_unconnected_then_receiver_listens(family: Family) {
+    let (listens, end) = (Baton::new(), Baton::new());
+    let (client, port, _) = client(family);
+    let (child, channel) = receiver(|socket| {
+        sys::listen(socket, 8).unwrap();
+        listens.pass();
+        end.take();
+    });
+    let socket = tcp(family);
+    sys::bind(socket, family.loopback(0)).unwrap();
+    sys::send_descriptor(channel, socket).unwrap();
+    listens.take();
+    port.send(port_of(socket));
+    assert_eq!(await_events(socket, libc::POLLIN), libc::POLLIN);
+    serve_one(socket);
+    client.join();
+    end.pass();
+    child.join();
+}
+
+/// The receiver listens, and gets the listener once more; the sender connects to it.
+fn corner_06_unconnected_both_listen(family: Family) {
+    let (listens, go) = (Baton::new(), Baton::new());
+    let (child, channel) = receiver(|socket| {
+        sys::listen(socket, 8).unwrap();
+        listens.pass();
+        go.take();
+        assert_eq!(await_events(socket, libc::POLLIN), libc::POLLIN);
+        let server = sys::accept(socket).unwrap();
+        send_all(server, b"accepted");
+        expect_end(server);
+    });
+    let socket = tcp(family);
+    sys::bind(socket, family.loopback(0)).unwrap();
+    sys::send_descriptor(channel, socket).unwrap();
+    listens.take();
+    let [one, other] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    sys::send_descriptor(one, socket).unwrap();
+    let copy = sys::recv_descriptor(other).expect("recvmsg");
+    go.pass();
+    await_asleep(child.process);
+    let client = connect_to(sys::getsockname(copy).unwrap());
+    expect_bytes(client, b"accepted");
+    sys::close(client).unwrap();
+    child.join();
+}
+
+fn corner_06_unconnected_spawned_then_connects(family: Family) {
+    let (listening, address) = listener(family);
+    let socket = tcp(family);
+    let [read, write] = sys::pipe(0).unwrap();
+    let command = format!("read go <&{read}; echo spawned >&{socket}; read last <&{read}");
+    let child = spawn_shell(&command, None);
+    sys::connect(socket, address).unwrap();
+    let server = sys::accept(listening).unwrap();
+    send_all_to_pipe(write, b"go\n");
+    expect_bytes(server, b"spawned\n");
+    expect_alive(socket, server);
+    send_all_to_pipe(write, b"last\n");
+    child.join();
+    expect_alive(socket, server);
+}
+
+fn send_all_to_pipe(write: Descriptor, bytes: &[u8]) {
+    assert_eq!(sys::write(write, bytes), Ok(bytes.len()));
+}
+
+/// The receiver accepts a connection that came before the listener was passed; the sender keeps it and does not accept.
+fn corner_06_waiting_for_a_passed_listener(family: Family) {
+    let (client, port, connected) = client(family);
+    let (child, channel) = receiver(serve_one);
+    let (listening, _) = listener(family);
+    port.send(port_of(listening));
+    connected.take();
+    sys::send_descriptor(channel, listening).unwrap();
+    child.join();
+    client.join();
+}
+
+fn corner_06_waiting_for_a_passed_listener_in_a_set(family: Family) {
+    let (client, port, connected) = client(family);
+    let (child, channel) = receiver(serve_one);
+    let (listening, _) = listener(family);
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, libc::EPOLLIN as u32, 0).unwrap();
+    port.send(port_of(listening));
+    connected.take();
+    assert_eq!(sys::epoll_wait(set, 1, -1).unwrap().len(), 1);
+    sys::send_descriptor(channel, listening).unwrap();
+    child.join();
+    client.join();
+    assert_eq!(sys::epoll_wait(set, 1, 0).unwrap().len(), 0);
+}
+
+/// The connection comes while the listener is in a message.
+fn corner_06_waiting_between_message_and_receipt(family: Family) {
+    let go = Baton::new();
+    let (client, port, connected) = client(family);
+    let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    let child = fork_child(|| {
+        go.take();
+        serve_one(sys::recv_descriptor(theirs).expect("recvmsg"));
+    });
+    let (listening, _) = listener(family);
+    sys::send_descriptor(ours, listening).unwrap();
+    port.send(port_of(listening));
+    connected.take();
+    go.pass();
+    child.join();
+    client.join();
+}
+
+/// The sender closes the listener before it is received.
+fn corner_06_waiting_for_a_listener_in_a_message(family: Family) {
+    let go = Baton::new();
+    let (client, port, connected) = client(family);
+    let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    let child = fork_child(|| {
+        go.take();
+        let listening = sys::recv_descriptor(theirs).expect("recvmsg");
+        serve_one(listening);
+        let next = connect_to(sys::getsockname(listening).unwrap());
+        expect_alive(next, sys::accept(listening).unwrap());
+    });
+    let (listening, _) = listener(family);
+    port.send(port_of(listening));
+    connected.take();
+    sys::send_descriptor(ours, listening).unwrap();
+    sys::close(listening).unwrap();
+    go.pass();
+    child.join();
+    client.join();
+}
+
+/// With the message the listener goes, and with it what waits.
+fn corner_06_waiting_for_a_listener_never_received(family: Family) {
+    let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    sys::send_descriptor(ours, listening).unwrap();
+    sys::close(listening).unwrap();
+    expect_quiet(client, libc::POLLIN | libc::POLLRDHUP);
+    sys::close(ours).unwrap();
+    sys::close(theirs).unwrap();
+    let mut byte = [0];
+    assert_eq!(
+        sys::recv(client, &mut byte, 0),
+        Err(Errno(libc::ECONNRESET))
+    );
+    let again = tcp(family);
+    assert_eq!(sys::connect(again, address), Err(Errno(libc::ECONNREFUSED)));
+}
+
+/// The sender accepts after all what came before it passed the listener.
+fn corner_06_waiting_for_a_listener_that_is_passed_and_kept(family: Family) {
+    let end = Baton::new();
+    let clients: Vec<_> = (0..3).map(|_| client(family)).collect();
+    let (child, channel) = receiver(|_listening| end.take());
+    let (listening, _) = listener(family);
+    for (_, port, connected) in &clients {
+        port.send(port_of(listening));
+        connected.take();
+    }
+    sys::send_descriptor(channel, listening).unwrap();
+    assert_eq!(await_events(listening, libc::POLLIN), libc::POLLIN);
+    for _ in &clients {
+        serve_one(listening);
+    }
+    expect_quiet(listening, libc::POLLIN);
+    clients.iter().for_each(|(client, _, _)| client.join());
+    end.pass();
+    child.join();
+}
+
+/// The parent listens only after it has forked, and does not accept: the child does.
+fn corner_06_waiting_for_a_listener_of_before_the_fork(family: Family) {
+    let go = Baton::new();
+    let socket = tcp(family);
+    sys::bind(socket, family.loopback(0)).unwrap();
+    let child = fork_child(|| {
+        go.take();
+        serve_one(socket);
+    });
+    sys::listen(socket, 8).unwrap();
+    let (client, port, connected) = client(family);
+    port.send(port_of(socket));
+    connected.take();
+    go.pass();
+    child.join();
+    client.join();
+}
