@@ -5,7 +5,7 @@ use crate::far::Side;
 
 /// Case names without the family at their end, or a common beginning of several names; the end that must be outside the tenant (either
 /// end, where none is named); the number of the difference.
-const KEPT: [(&str, Option<Side>, &str); 49] = [
+const KEPT: [(&str, Option<Side>, &str); 52] = [
     (
         "corner_04_queue_last_holder_goes",
         Some(Side::Client),
@@ -168,6 +168,21 @@ const KEPT: [(&str, Option<Side>, &str); 49] = [
     ),
     (
         "fresh_fork_then_child_connects",
+        Some(Side::Server),
+        "16.15",
+    ),
+    (
+        "corner_06_unconnected_then_sender_connects",
+        Some(Side::Server),
+        "16.15",
+    ),
+    (
+        "corner_06_unconnected_then_receiver_connects",
+        Some(Side::Server),
+        "16.15",
+    ),
+    (
+        "corner_06_unconnected_spawned_then_connects",
         Some(Side::Server),
         "16.15",
     ),

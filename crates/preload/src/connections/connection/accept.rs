@@ -322,9 +322,8 @@ pub fn announce_late(fd: i32) {
 /// process, too, from now on.
 #[cold]
 pub fn recognise_listener_of_relative(fd: i32) -> bool {
-    let is_unconnected =
-        |found: &Socket| found.word.kind() == Kind::Kernel && !found.has(status::KERNEL_CONNECTED);
-    match socket::of(fd).filter(is_unconnected) {
+    // A connect may have failed before, and the kernel then listens all the same.
+    match socket::of(fd).filter(|found| found.word.kind() == Kind::Kernel) {
         Some(found)
             if is_listening(fd)
                 && !was_shut(&found)
@@ -333,7 +332,7 @@ pub fn recognise_listener_of_relative(fd: i32) -> bool {
                 && (flags::is_marked_blocking(fd)
                     || found.has(status::SHARED) && daemon_renewal::may_try()) =>
         {
-            open_to_programs(fd, Some(found), LARGEST_BACKLOG);
+            listen(fd, Some(found), LARGEST_BACKLOG);
             socket::of(fd).is_some_and(|found| found.word.kind() == Kind::Listener)
         }
         _ => false,

@@ -194,17 +194,6 @@ impl Generator {
         }
     }
 
-    fn prepared(&mut self, socket: usize, actor: usize) {
-        let variable = self.model.sockets[socket].variable;
-        let family = self.model.sockets[socket].family;
-        let word = self.model.one(&[1, 2, 9]);
-        self.add(
-            "bind",
-            actor,
-            vec![vec![variable], vec![word, 0, family, 0]],
-        );
-    }
-
     pub fn socket(&mut self, actor: usize, family: i64, flags: i32) -> usize {
         let domain = if family == 6 {
             libc::AF_INET6

@@ -25,6 +25,7 @@ mod look;
 mod memory;
 mod model;
 mod network;
+mod order;
 mod passing;
 mod place;
 mod prepare;

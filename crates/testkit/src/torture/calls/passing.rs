@@ -54,13 +54,24 @@ impl Generator {
         }
         let receiver = self.model.actor();
         let passed = self.send_and_receive(channel, socket, sender, receiver);
-        let (Some(listener), true) = (listener, self.model.percent(70)) else {
+        let Some(listener) = listener.filter(|_| self.model.percent(70)) else {
+            return;
+        };
+        // The kernel connects it: among virtual clients that wait it is accepted in another order (8.23).
+        let place = self.model.place(listener.variable);
+        let holds = |actor: &usize| {
+            let one = self.model.actors[*actor];
+            one.alive && listener.owners & (1 << one.process) != 0
+        };
+        let server = (0..self.model.actors.len()).find(holds);
+        let (Some(place), Some(server), 0) = (place, server, listener.waiting) else {
             return;
         };
         let ends = [(sender, socket, passed), (receiver, passed, socket)];
-        let (actor, place, other) = self.model.one(&ends);
-        self.connect(actor, place, vec![0, listener.variable, family, 0]);
-        self.model.sockets[other].stage = self.model.sockets[place].stage;
+        let (actor, one, other) = self.model.one(&ends);
+        self.connect(actor, one, vec![0, listener.variable, family, 0]);
+        self.model.sockets[other].stage = self.model.sockets[one].stage;
+        self.accept(server, place);
     }
 
     /// Adds the two steps. Returns the place of the received socket.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::difference::Difference;
+use super::order;
 use super::program::{Program, Step};
 
 /// Whether open differences are reported like new ones.
@@ -261,6 +262,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.27", Rest, &["bind"], ["", "unspec&fork|unspec&exec", "-1 EADDRINUSE", "-1 EINVAL"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec&exec", "0", "0"]),
     rule("8.27", Once, &["getsockname"], ["", "connect&exec", "0 name=0.0.0.0:p|0 name=[::]:p", "0 name=0.0.0.0:0/|0 name=[::]:0/"]),
+    // A read into a bad buffer has gone beyond the urgent byte.
+    rule("8.10", Rest, RECEIVING, ["MSG_OOB", "send*MSG_OOB&readonly|send*MSG_OOB&bad", "n|-1 ENOTCONN|0|-1 EAGAIN", "-1 EINVAL"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // An option of a listener that only the kernel can heed.
     rule("8.13", Rest, LOOKS, ["", "SO_ZEROCOPY&MSG_ZEROCOPY", "n", "waited|n|0"]),
@@ -273,6 +276,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
     // The library's own descriptors occupy numbers within a limit that was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
+    rule("8.32", Rest, &["recvmsg"], ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "n", "n"]),
     rule("8.32", Rest, &["pipe2"], ["", "setrlimit&exec|setrlimit&fork", "0 pair", "0 pair"]),
     rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
     // No number is left for what the library needs.
@@ -288,6 +292,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, SETS, ["", "EPOLLET&listen&fork", "0|waited", "n"]),
     // The set was closed meanwhile by another thread.
     rule("8.33", Rest, SETS, ["", "thread&close(|thread&dup2|thread&dup3", "waited n", "waited interrupted -1 EINTR"]),
+    // A member that was passed on and closed comes back under its number.
+    rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close(", "0", "-1 ENOENT"]),
     // A thread has a table of descriptors of its own (CLOSE_RANGE_UNSHARE).
     rule("8.36", Rest, &[], ["", "thread&close_range*2)", "", ""]),
     // Of two clients that wait the one whose link is new is accepted last.
@@ -374,7 +380,10 @@ pub fn find(program: &Program, difference: &Difference) -> Option<&'static Rule>
     if is_held && (bytes || text.contains("FIONREAD") && more_is_there(difference)) {
         return Some(&NAGLE);
     }
-    if step.form.name.starts_with("accept") && only_the_name_differs(difference) {
+    let place = if waited { end - 1 } else { difference.place };
+    if order::is_mixed(program, place)
+        || step.form.name.starts_with("accept") && only_the_name_differs(difference)
+    {
         return Some(&ORDER);
     }
     let kills = program.steps.iter().filter(|step| step.form.name == "kill");

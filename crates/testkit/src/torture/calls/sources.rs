@@ -168,6 +168,18 @@ impl Generator {
         choice
     }
 
+    /// Binds a socket before it connects.
+    pub(super) fn prepared(&mut self, socket: usize, actor: usize) {
+        let variable = self.model.sockets[socket].variable;
+        let family = self.model.sockets[socket].family;
+        let word = self.model.one(&[1, 2, 9]);
+        self.add(
+            "bind",
+            actor,
+            vec![vec![variable], vec![word, 0, family, 0]],
+        );
+    }
+
     /// Reads options of a socket that has not been used yet.
     pub(super) fn read_fresh_options(&mut self, actor: usize, socket: usize) {
         let variable = self.model.sockets[socket].variable;
