@@ -38,11 +38,13 @@ pub enum Reason {
     /// The process may not make the system calls that the library needs: it has set a filter, or a limit of no
     /// descriptors.
     Confined = 15,
+    /// Other processes have the socket, too: a connect of one of them connects it for all.
+    Shared = 16,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::None,
         Self::NoDaemon,
         Self::NoListener,
@@ -59,6 +61,7 @@ impl Reason {
         Self::UserChanged,
         Self::IoUring,
         Self::Confined,
+        Self::Shared,
     ];
 
     /// The code as shown.
@@ -81,6 +84,7 @@ impl Reason {
             Self::UserChanged => "user-changed",
             Self::IoUring => "io-uring",
             Self::Confined => "confined",
+            Self::Shared => "shared",
         }
     }
 

@@ -97,7 +97,8 @@ Examples:
 
 Reasons why a socket is kernel TCP:
   no-daemon, no-listener, remote, peer-down, backlog-full, quota, option, plain-client,
-  unsupported, link-failed, no-entry, no-port, user-changed, io-uring, confined
+  unsupported, link-failed, no-entry, no-port, user-changed, io-uring, confined,
+  shared
 
 Exit codes:
   0  a daemon answered    1  none did, or it refused    2  the command line is wrong";

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// When the kernel is first asked whether the socket still listens. Each delay is twice the last one,
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 /// up to this one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// These listeners, and when each is proved again.
 #[derive(Debug, Default)]

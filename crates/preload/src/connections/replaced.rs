@@ -41,7 +41,8 @@ pub unsafe fn receive(fd: i32, vectors: &[iovec], flags: c_int) -> Result<usize,
     result(unsafe { real::recvmsg(fd, &raw mut message, flags) })
 }
 
-/// Sends in the kernel what the call has left: of the first of `vectors` all but `done` bytes.
+/// Sends in the kernel what the call has left: of the first of `vectors` all but `done` bytes. Without a signal, which the
+/// caller raises.
 ///
 /// # Errors
 /// The errno of `sendmsg`.
@@ -57,7 +58,7 @@ pub unsafe fn send(fd: i32, vectors: &[iovec], done: usize, flags: c_int) -> Res
     }
     let message = message_of(&left);
     // SAFETY: the caller's promise.
-    result(unsafe { real::sendmsg(fd, &raw const message, flags) })
+    result(unsafe { real::sendmsg(fd, &raw const message, flags | libc::MSG_NOSIGNAL) })
 }
 
 fn message_of(vectors: &[iovec]) -> libc::msghdr {

@@ -440,6 +440,16 @@ unsafe fn send_vectors(
                     }
                 }
                 Err(_) if total > 0 => return Ok(total),
+                // Its acceptor was killed: only now is known what became of the connection.
+                Err(Stop::Error(libc::EPIPE))
+                    if lane.socket.has(status::SHUT_WRITE) && housekeeping::carry() =>
+                {
+                    if replaced::is_replaced(lane) {
+                        let left = vectors.get(index..).unwrap_or_default();
+                        // SAFETY: the caller's promise.
+                        return unsafe { replaced::send(lane.fd, left, done, flags) };
+                    }
+                }
                 Err(Stop::End) => return Err(libc::EPIPE),
                 Err(Stop::Error(error)) => return Err(error),
             }

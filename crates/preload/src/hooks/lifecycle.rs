@@ -244,6 +244,12 @@ hook! {
         }
         match settled_lane(fd) {
             None => {
+                // A relative may have listened.
+                if let Some(found) = socket::of(fd).filter(|found| found.has(status::SHARED))
+                    && !found.has(status::KERNEL_CONNECTED)
+                {
+                    connection::recognise_listener_of_relative(fd);
+                }
                 if let Err(error) = connection::before_shutdown(fd) {
                     return real::fail(error);
                 }

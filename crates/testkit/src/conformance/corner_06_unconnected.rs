@@ -15,6 +15,8 @@ cases! {
         corner_06_unconnected_then_sender_listens,
         corner_06_unconnected_then_receiver_listens,
         corner_06_unconnected_both_listen,
+        corner_06_unconnected_listens_after_a_failed_connect,
+        corner_06_unconnected_listener_is_shut_by_the_other,
         corner_06_unconnected_spawned_then_connects,
         corner_06_waiting_for_a_passed_listener,
         corner_06_waiting_for_a_passed_listener_in_a_set,
@@ -162,6 +164,48 @@ fn corner_06_unconnected_both_listen(family: Family) {
     let client = connect_to(sys::getsockname(copy).unwrap());
     expect_bytes(client, b"accepted");
     sys::close(client).unwrap();
+    child.join();
+}
+
+/// A connect of the receiver has failed before the sender listens.
+fn corner_06_unconnected_listens_after_a_failed_connect(family: Family) {
+    let (failed, go) = (Baton::new(), Baton::new());
+    let (client, port, connected) = client(family);
+    let nobody = unused_address(family);
+    let (child, channel) = receiver(|socket| {
+        assert_eq!(sys::connect(socket, nobody), Err(Errno(libc::ECONNREFUSED)));
+        failed.pass();
+        go.take();
+        serve_one(socket);
+    });
+    let socket = tcp(family);
+    sys::send_descriptor(channel, socket).unwrap();
+    failed.take();
+    sys::listen(socket, 8).unwrap();
+    port.send(port_of(socket));
+    connected.take();
+    go.pass();
+    child.join();
+    client.join();
+}
+
+fn corner_06_unconnected_listener_is_shut_by_the_other(family: Family) {
+    let (listens, end) = (Baton::new(), Baton::new());
+    let (child, channel) = receiver(|socket| {
+        sys::listen(socket, 8).unwrap();
+        listens.pass();
+        end.take();
+        assert_eq!(sys::accept(socket), Err(Errno(libc::EINVAL)));
+    });
+    let socket = tcp(family);
+    sys::bind(socket, family.loopback(0)).unwrap();
+    let address = sys::getsockname(socket).unwrap();
+    sys::send_descriptor(channel, socket).unwrap();
+    listens.take();
+    sys::shutdown(socket, libc::SHUT_RD).unwrap();
+    let refused = Err(Errno(libc::ECONNREFUSED));
+    assert_eq!(sys::connect(tcp(family), address), refused);
+    end.pass();
     child.join();
 }
 

@@ -16,6 +16,7 @@ cases! {
         corner_12_again_by_a_child,
         corner_12_again_after_what_is_no_address,
         corner_12_again_when_the_listener_was_killed,
+        corner_12_shut_when_the_listener_was_killed,
     ];
 }
 
@@ -175,4 +176,24 @@ fn corner_12_again_when_the_listener_was_killed(family: Family) {
         let reset = Errno(libc::ECONNRESET);
         [again, refused, set] == [Err(reset), Err(REFUSED), Ok(())] && nothing == Err(reset)
     });
+}
+
+/// The reset is told first, also to who has shut its side.
+fn corner_12_shut_when_the_listener_was_killed(family: Family) {
+    let port = Baton::new();
+    let child = fork_child(|| {
+        let (_listening, address) = listener(family);
+        port.send(u64::from(address.port()));
+        wait_to_be_killed();
+    });
+    let address = family.loopback(u16::try_from(port.receive()).unwrap());
+    let [socket, other] = [(); 2].map(|()| connect_to(address));
+    sys::shutdown(socket, libc::SHUT_WR).unwrap();
+    child.kill();
+    await_events(other, libc::POLLHUP);
+    let errors = [libc::ECONNRESET, libc::EPIPE, libc::EPIPE];
+    for error in errors {
+        let sent = sys::send(socket, b"a", libc::MSG_NOSIGNAL);
+        assert_eq!(sent, Err(Errno(error)));
+    }
 }

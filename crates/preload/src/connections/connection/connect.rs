@@ -65,7 +65,7 @@ pub fn connect(fd: i32, socket: &Socket, address: Option<Address>) -> Connected 
         return Connected::Kernel;
     }
     if is_shared(socket) {
-        falls_back(socket, Reason::Unsupported, address);
+        falls_back(socket, Reason::Shared, address);
         return Connected::Kernel;
     }
     if socket.has(status::BOUND)

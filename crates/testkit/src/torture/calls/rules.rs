@@ -277,6 +277,9 @@ pub const KEPT: &[Rule] = &[
     // The library's own descriptors occupy numbers within a limit that was lowered before.
     rule("8.32", Rest, MAKING, ["", "setrlimit&exec|setrlimit&fork", "n", "n"]),
     rule("8.32", Rest, &["recvmsg"], ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "n", "n"]),
+    // What is received is not taken up, and no queue of relatives can be made.
+    rule("8.32", Rest, &["getsockname"], ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "0 name", "0 name=family1"]),
+    rule("8.32", Rest, LOOKS, ["", "setrlimit*NOFILE&fork&close(", "0", "n"]),
     rule("8.32", Rest, &["pipe2"], ["", "setrlimit&exec|setrlimit&fork", "0 pair", "0 pair"]),
     rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
     // No number is left for what the library needs.
@@ -292,13 +295,17 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, SETS, ["", "EPOLLET&listen&fork", "0|waited", "n"]),
     // The set was closed meanwhile by another thread.
     rule("8.33", Rest, SETS, ["", "thread&close(|thread&dup2|thread&dup3", "waited n", "waited interrupted -1 EINTR"]),
+    // A set takes what comes for a listener for which it does not ask.
+    rule("8.33", Rest, &["accept", "accept4"], ["", "epoll_ctl&sendmsg*{1,1,0", "n|waited n", "-1 EAGAIN|waited interrupted -1"]),
+    // Nobody received the listener: that is seen a moment later.
+    rule("8.17", Rest, RECEIVING, ["", "listen&sendmsg*{1,1,0&close(", "-1 ECONNRESET", "-1 EAGAIN"]),
     // A member that was passed on and closed comes back under its number.
     rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close(", "0", "-1 ENOENT"]),
     // A thread has a table of descriptors of its own (CLOSE_RANGE_UNSHARE).
     rule("8.36", Rest, &[], ["", "thread&close_range*2)", "", ""]),
     // Of two clients that wait the one whose link is new is accepted last.
     rule("8.23", Rest, RECEIVING, ["", "listen&exec&accept", "waited interrupted -1", "waited n"]),
-    rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|20000|40000|100000|400000", "0 int", "0 int"]),
+    rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|, 7,|20000|40000|100000|400000", "0 int", "0 int"]),
 ];
 
 /// More kept differences, where acknowledgements may be delayed.
