@@ -125,9 +125,11 @@ pub mod queue_flags {
     pub const LEAVES: u64 = 4;
     /// (Listen) Relatives that this daemon may not know yet hold the listener, too.
     pub const RELATIVES: u64 = 8;
-    /// Programs that have no part in the queue may hold the listener, or come to hold it: a message or a child of
-    /// `posix_spawn` brings it to them, or relatives had the socket before it listened. It has no queue from then on.
-    pub const STRANGERS: u64 = 16;
+    /// One more program that has no part in the queue may hold the listener: a message brings it to one, or a relative had
+    /// the socket before it listened. Until that program announces it, it has no queue.
+    pub const STRANGER: u64 = 16;
+    /// One of these programs has let it go.
+    pub const STRANGER_GONE: u64 = 32;
 }
 
 /// Bits of word 5 of `Listen`.

@@ -29,12 +29,31 @@ fn one_that_strangers_may_hold_has_no_queue() {
     let (listener, _accepts) = server.listen();
     assert_eq!(server.status_of(Operation::Queue, &[listener, NAME]), 0);
     assert_eq!(listed(&directory, listener), Some((NAME, false)));
-    let words = [listener, 0, queue_flags::STRANGERS];
+    let words = [listener, 0, queue_flags::STRANGER];
     assert_eq!(server.status_of(Operation::Queue, &words), 0);
     assert_eq!(listed(&directory, listener), Some((0, true)));
     // Not even for a relative that joins one later.
     assert_eq!(server.status_of(Operation::Queue, &[listener, NAME]), 0);
     assert_eq!(listed(&directory, listener), Some((0, true)));
+    // The one that was awaited comes, and goes.
+    let mut other = Client::attached(&served);
+    other.announce(&server.listening[0]);
+    assert_eq!(listed(&directory, listener), Some((0, true)));
+    drop(other);
+    served.await_status(|status| status.programs.len() == 1);
+    assert_eq!(listed(&directory, listener), Some((NAME, false)));
+    // One that never comes lets it go.
+    for (flag, is_awaited) in [
+        (queue_flags::STRANGER, true),
+        (queue_flags::STRANGER_GONE, false),
+    ] {
+        assert_eq!(
+            server.status_of(Operation::Queue, &[listener, NAME, flag]),
+            0
+        );
+        let queue = if is_awaited { 0 } else { NAME };
+        assert_eq!(listed(&directory, listener), Some((queue, is_awaited)));
+    }
 }
 
 #[test]
@@ -43,7 +62,7 @@ fn what_waits_for_one_in_a_message_is_offered_to_who_gets_it() {
     let mut server = Client::connect(&served);
     let directory = server.attach().1.pop().unwrap();
     let (listener, accepts) = server.listen();
-    let words = [listener, 0, queue_flags::STRANGERS];
+    let words = [listener, 0, queue_flags::STRANGER];
     assert_eq!(server.status_of(Operation::Queue, &words), 0);
     let mut client = Client::attached(&served);
     let (answer, _given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
@@ -57,7 +76,7 @@ fn what_waits_for_one_in_a_message_is_offered_to_who_gets_it() {
     let mut other = Client::attached(&served);
     let (again, accepts) = other.announce(&socket);
     assert_eq!(again, listener);
-    assert_eq!(listed(&directory, listener), Some((0, true)));
+    assert_eq!(listed(&directory, listener), Some((0, false)));
     let (offer, _) = receive(&accepts).unwrap();
     assert_eq!(offer.words[..2], [answer.words[0], listener]);
 }
@@ -67,7 +86,7 @@ fn with_its_socket_what_waits_for_it_is_gone() {
     let served = Served::new(small(), None);
     let mut server = Client::attached(&served);
     let (listener, accepts) = server.listen();
-    let words = [listener, 0, queue_flags::STRANGERS];
+    let words = [listener, 0, queue_flags::STRANGER];
     assert_eq!(server.status_of(Operation::Queue, &words), 0);
     let mut client = Client::attached(&served);
     let (answer, _given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();

@@ -221,7 +221,7 @@ impl CoreEngine {
         let known = known.ok_or(Errno::NOENT)?;
         let slots = self.limits.slots as u64;
         let has_others =
-            known.has_strangers || known.holders.iter().any(|holder| *holder != number);
+            known.strangers > 0 || known.holders.iter().any(|holder| *holder != number);
         // Before an exec the program passes it to its own next image.
         if words[3] == 0 && !has_others {
             return Err(Refusal::Errno(Errno::NOENT));

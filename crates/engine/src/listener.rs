@@ -24,8 +24,8 @@ pub struct Listener {
     pub holders: BTreeSet<u32>,
     /// The common queue of its holders.
     pub queue: Queue,
-    /// Programs that have no part in the queue may hold it, whom this daemon may not know yet.
-    pub(super) has_strangers: bool,
+    /// How many programs may hold it that have no part in the queue and have not announced it.
+    pub(super) strangers: u32,
     /// The daemon's end of the accept channel.
     pub offers: Rc<OwnedFd>,
     /// The programs' end of the accept channel.
@@ -77,7 +77,7 @@ impl Listener {
 
     /// Whether programs may hold it that this daemon does not know.
     pub(super) const fn may_have_others(&self) -> bool {
-        self.has_strangers || self.queue.has_unknown_members
+        self.strangers > 0 || self.queue.has_unknown_members
     }
 
     /// Whether its accept channel has this many messages.

@@ -63,7 +63,7 @@ impl CoreEngine {
             user,
             holders: BTreeSet::new(),
             queue: Queue::default(),
-            has_strangers: false,
+            strangers: 0,
             offers,
             accepts,
             offered: 0,
@@ -122,6 +122,10 @@ impl CoreEngine {
         }
         let was_unheld = self.hold_unheld(listener, number)?;
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
+        if !known.holders.contains(&number) {
+            // It is the one that was awaited.
+            known.strangers = known.strangers.saturating_sub(1);
+        }
         known.backlog = backlog;
         let handed = Rc::clone(&known.accepts);
         let changes = known.defers != defers || was_unheld;
@@ -252,7 +256,11 @@ impl CoreEngine {
         flags: u64,
     ) -> Result<(), Refusal> {
         let known = self.listeners.get_mut(&listener).ok_or(Errno::NOENT)?;
-        known.has_strangers |= flags & queue_flags::STRANGERS != 0;
+        if flags & queue_flags::STRANGER != 0 {
+            known.strangers = known.strangers.saturating_add(1);
+        } else if flags & queue_flags::STRANGER_GONE != 0 {
+            known.strangers = known.strangers.saturating_sub(1);
+        }
         let queue = &mut known.queue;
         if flags & queue_flags::ACCEPTS != 0 {
             queue.apart.insert(number);
@@ -349,7 +357,7 @@ impl CoreEngine {
             }
         };
         let is_for_all =
-            acceptors.is_some() && !known.has_strangers && holders.iter().all(is_member);
+            acceptors.is_some() && known.strangers == 0 && holders.iter().all(is_member);
         let name = if is_for_all { queue.name } else { 0 };
         // Whoever is announced to a holder directly is lost with it to others that this daemon does not know.
         let least = if known.may_have_others() { 2 } else { 0 };
@@ -387,7 +395,7 @@ impl CoreEngine {
         }
         self.directory.remove(listener);
         // The kernel tells nothing of the sockets of another namespace.
-        if known.has_strangers && known.has_messages(1) && !self.tenant {
+        if known.strangers > 0 && known.has_messages(1) && !self.tenant {
             self.unheld.add(listener);
             self.send_to_stacks(|| Command::ListenerClosed(listener));
             self.note_change(ListenerChange::Removed(listener));

@@ -145,7 +145,10 @@ impl CoreEngine {
 
     /// Proves listeners that nobody holds when that is due. Returns the time of the next call.
     pub fn prove_unheld(&mut self, now: Instant) -> Option<Instant> {
-        let due = self.unheld.due(now);
+        let (due, over) = self.unheld.due(now);
+        for listener in over {
+            self.drop_listener(listener);
+        }
         if !due.is_empty() {
             self.prove_again(&due.into_iter().collect());
         }

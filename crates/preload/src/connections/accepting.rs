@@ -36,6 +36,7 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     };
     daemon_renewal::follow();
     listener.begin_accept();
+    listener.settle_relatives(socket);
     let blocking = !socket.has(status::NONBLOCKING);
     let mut place = None;
     let accepted = find_connection(fd, socket, listener, flags, &mut place);

@@ -196,6 +196,8 @@ real! {
         actions: *const libc::posix_spawn_file_actions_t,
         attributes: *const libc::posix_spawnattr_t, arguments: *const *const c_char,
         environment: *const *const c_char) -> c_int;
+    fn posix_spawn_file_actions_adddup2(actions: *mut libc::posix_spawn_file_actions_t,
+        fd: c_int, to: c_int) -> c_int;
     fn system(command: *const c_char) -> c_int;
     fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     fn setuid(user: libc::uid_t) -> c_int;

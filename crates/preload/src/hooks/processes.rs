@@ -6,6 +6,8 @@ use std::ffi::CString;
 
 use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
+use crate::connections::connection;
+use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, limits, user};
 use crate::ground::{addresses, real, sys};
 use crate::processes::exec_preparation::{self, ExecKind};
@@ -247,7 +249,7 @@ unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -
         return unsafe { spawn_by_shell(&file, spawn, entries) };
     }
     let preparation = exec_preparation::prepare(kind, verdict, entries);
-    exec_preparation::note_passed(kind);
+    exec_preparation::note_inherited();
     let result = with_own_limit(|| call(preparation.environment.pointer()));
     if result != 0 {
         preparation.undo();
@@ -272,7 +274,7 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
         arguments.push(null());
         let kind = child(spawn.actions);
         let preparation = exec_preparation::prepare(kind, Verdict::CanLoad, entries);
-        exec_preparation::note_passed(kind);
+        exec_preparation::note_inherited();
         let environment = preparation.environment.pointer();
         let result = real::posix_spawn(
             spawn.process,
@@ -292,12 +294,12 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
 /// Called before the C library itself spawns a shell with this process's environment.
 unsafe fn before_shell() {
     if !exec_preparation::passes_sockets(ExecKind::Child) {
-        exec_preparation::note_passed(ExecKind::Child);
+        exec_preparation::note_inherited();
         return;
     }
     let preparation =
         exec_preparation::prepare(ExecKind::Child, Verdict::CanLoad, Entries::default());
-    exec_preparation::note_passed(ExecKind::Child);
+    exec_preparation::note_inherited();
     if preparation.inherits() {
         // SAFETY: C strings.
         unsafe { libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1) };
@@ -368,6 +370,16 @@ hook! {
         spawn(pointer(found), &spawn_call, |environment| {
             real::posix_spawnp(process, file, actions, attributes, arguments, environment)
         })
+    }
+
+    fn posix_spawn_file_actions_adddup2(
+        actions: *mut posix_spawn_file_actions_t, fd: c_int, to: c_int,
+    ) -> c_int {
+        // It may be closed when another program begins: only this says that the program gets it.
+        if matches!(table::get(fd).kind(), Kind::Fresh | Kind::Kernel | Kind::Listener) {
+            connection::before_start(fd);
+        }
+        real::posix_spawn_file_actions_adddup2(actions, fd, to)
     }
 
     fn system(command: *const c_char) -> c_int {

@@ -124,16 +124,15 @@ pub fn passes_sockets(kind: ExecKind) -> bool {
     any
 }
 
-/// Called before a program is started as a child, after [`prepare`]: notes the sockets that are not virtual and go to it.
-pub fn note_passed(kind: ExecKind) {
-    let mut passed = Vec::new();
+/// Called before a program is started as a child, after [`prepare`]: notes the sockets that are not virtual and that it
+/// inherits.
+pub fn note_inherited() {
+    let mut inherited = Vec::new();
     table::for_each(|fd, word| {
-        let goes = matches!(word.kind(), Kind::Kernel | Kind::Listener) && is_passed(fd, kind);
-        passed.extend(goes.then_some(fd));
+        let is_kernel = matches!(word.kind(), Kind::Kernel | Kind::Listener);
+        inherited.extend((is_kernel && is_passed(fd, ExecKind::Child)).then_some(fd));
     });
-    for fd in passed {
-        let _ = connection::before_passing(fd);
-    }
+    inherited.into_iter().for_each(connection::before_start);
 }
 
 /// Prepares for a program; `verdict` says whether it can load the library.

@@ -25,6 +25,8 @@ cases! {
         corner_06_waiting_for_a_listener_never_received,
         corner_06_waiting_for_a_listener_that_is_passed_and_kept,
         corner_06_waiting_for_a_listener_of_before_the_fork,
+        corner_06_waiting_for_a_spawned_program,
+        corner_06_waiting_for_a_spawned_program_by_another_number,
     ];
 }
 
@@ -352,4 +354,37 @@ fn corner_06_waiting_for_a_listener_of_before_the_fork(family: Family) {
     go.pass();
     child.join();
     client.join();
+}
+
+/// A program that `posix_spawn` starts accepts a connection that came before; this one keeps the listener.
+fn is_accepted_by_spawned(family: Family, at: Option<Descriptor>) {
+    let connected = Baton::new();
+    let (listening, address) = listener(family);
+    let client = fork_child(|| {
+        sys::close(listening).unwrap();
+        let socket = connect_to(address);
+        connected.pass();
+        send_all(socket, b"there");
+        expect_bytes(socket, b"there");
+    });
+    connected.take();
+    let program = std::env::current_exe().expect("the program's path");
+    let number = at.unwrap_or(listening);
+    let command = format!("exec {} helper accept-echo {number} 1", program.display());
+    if at.is_some() {
+        sys::fcntl(listening, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    }
+    let child = spawn_shell(&command, at.map(|_| listening));
+    child.join();
+    client.join();
+    let next = connect_to(address);
+    expect_alive(next, sys::accept(listening).unwrap());
+}
+
+fn corner_06_waiting_for_a_spawned_program(family: Family) {
+    is_accepted_by_spawned(family, None);
+}
+
+fn corner_06_waiting_for_a_spawned_program_by_another_number(family: Family) {
+    is_accepted_by_spawned(family, Some(0));
 }

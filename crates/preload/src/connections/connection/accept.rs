@@ -208,10 +208,12 @@ pub fn listen(fd: i32, socket: Option<Socket>, backlog: i32) {
     if !watched.is_empty() {
         epoll::take_over(fd, &now, &watched);
     }
-    let is_elsewhere = now.has(status::ELSEWHERE) && !now.is_unshared();
-    if is_elsewhere || now.has(status::PASSED) {
-        now.listener()
-            .inspect(|listener| listener.open_to_strangers());
+    match now.listener() {
+        Some(listener) if now.has(status::PASSED) => listener.await_stranger(),
+        Some(listener) if now.has(status::ELSEWHERE) && !now.is_unshared() => {
+            listener.await_relatives();
+        }
+        _ => {}
     }
 }
 

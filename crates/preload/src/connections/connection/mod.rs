@@ -349,8 +349,7 @@ pub fn before_child() {
     });
 }
 
-/// Before a message or a program that is started brings a socket that is not virtual to another process: as
-/// [`before_child`].
+/// Before a message brings a socket that is not virtual to another process: as [`before_child`].
 ///
 /// # Errors
 /// As [`before_kernel_use`].
@@ -359,9 +358,22 @@ pub fn before_passing(fd: i32) -> Result<(), i32> {
         socket.mark(status::SHARED | status::ELSEWHERE | status::PASSED);
         socket
             .listener()
-            .inspect(|listener| listener.open_to_strangers());
+            .inspect(|listener| listener.await_stranger());
     }
     Ok(())
+}
+
+/// Before a program that is started gets a socket that is not virtual: as [`before_child`]. Where it has the library, it
+/// announces a listener at its start.
+pub fn before_start(fd: i32) {
+    if let Ok(Some(socket)) = before_kernel_use(fd) {
+        match socket.listener() {
+            Some(listener) => listener.leave_waiting(),
+            None => {
+                socket.mark(status::SHARED | status::ELSEWHERE);
+            }
+        }
+    }
 }
 
 /// Whether other processes have the same socket: a connect of one of them connects all. In a tenant, where the kernel

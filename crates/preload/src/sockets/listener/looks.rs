@@ -59,10 +59,16 @@ impl Listener {
         if !self.has_unrelated_holders() {
             return self.share();
         }
+        self.leave_in_channel(false);
+    }
+
+    /// Leaves the list of this process in the accept channel. With `alone` also where no other program holds the listener
+    /// yet.
+    pub(super) fn leave_in_channel(&self, alone: bool) {
         while let Some(pending) = self.pending.pop() {
             // It is counted again when it comes back.
             self.arrived.fetch_sub(1, Ordering::Relaxed);
-            if !self.hand_on(&pending, false) {
+            if !self.hand_on(&pending, alone) {
                 self.arrived.fetch_add(1, Ordering::Relaxed);
                 return self.pending.push_front(pending);
             }

@@ -184,6 +184,8 @@ pub struct Listener {
     is_retiring: AtomicBool,
     /// Programs that are no relatives may hold it.
     has_strangers: AtomicBool,
+    /// These are relatives that have the socket since before it listened.
+    awaits_relatives: AtomicBool,
     pending: PendingQueue,
     /// Options that held when connections came that are still pending.
     eras: OptionSnapshots,
@@ -253,6 +255,7 @@ impl Listener {
             refusals: AtomicU32::new(0),
             is_retiring: AtomicBool::new(false),
             has_strangers: AtomicBool::new(false),
+            awaits_relatives: AtomicBool::new(false),
             pending: PendingQueue::new(),
             eras: OptionSnapshots::new(),
             shared_queues: AtomicPtr::new(core::ptr::null_mut()),

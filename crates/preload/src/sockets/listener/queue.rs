@@ -84,11 +84,6 @@ impl Queue {
         self.name
     }
 
-    /// Notes that this process has left it.
-    pub fn leave(&self) {
-        self.left.store(true, Ordering::Relaxed);
-    }
-
     /// Another daemon is asked anew.
     pub fn forget_refusal(&self) {
         self.refused.store(false, Ordering::Relaxed);
@@ -418,7 +413,7 @@ impl Listener {
     /// connections; clients use other ways.
     #[cold]
     fn leave_foreign_queue(&self, queue: &Queue) {
-        queue.leave();
+        queue.left.store(true, Ordering::Relaxed);
         let _ = self.request_queue(0, queue_flags::ACCEPTS);
         self.end_queue(queue);
     }
@@ -506,7 +501,7 @@ impl Listener {
         if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.name() != 0
         {
-            queue.leave();
+            queue.left.store(true, Ordering::Relaxed);
             let _ = self.request_queue(0, 0);
         }
         self.take_all_queued();

@@ -54,9 +54,10 @@ impl Listener {
             0
         };
         let queue = self.queue_words();
+        let strangers = self.flag_of_strangers();
         let queue = queue.map(|(name, flags)| (name, flags | relatives));
-        let queue = queue.or_else(|| self.words_of_strangers());
-        let announced = Self::announce(fd, &self.address, self.cookie, backlog, true, queue);
+        let queue = queue.map_or((0, strangers), |(name, flags)| (name, flags | strangers));
+        let announced = Self::announce(fd, &self.address, self.cookie, backlog, true, Some(queue));
         let Some((number, offers)) = announced else {
             return false;
         };

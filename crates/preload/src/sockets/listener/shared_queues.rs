@@ -540,14 +540,7 @@ fn settle_unwatched_now() {
 /// Makes the queues before the daemon is told of a child, which will share them.
 pub fn before_adoption(listening: &socket::Socket) {
     if let Some(listener) = listening.listener() {
-        let has_strangers = listener.has_strangers.load(Ordering::Relaxed);
-        listener.make_shared_queues(listening.entry, |backlog| {
-            if has_strangers {
-                None
-            } else {
-                Queue::open(backlog)
-            }
-        });
+        listener.make_shared_queues(listening.entry, Queue::open);
     }
 }
 

@@ -1,10 +1,10 @@
-//! Listeners that programs may hold which are no relatives of each other: one got it in a message, by `posix_spawn`, or
-//! had the socket before it listened. Such a listener has no queue of relatives. Its connections wait in the kernel's
-//! queue, or in the daemon's accept channel, which every holder has:
+//! Listeners that programs hold, or may hold, which are no relatives of each other: one got it in a message, by
+//! `posix_spawn`, or had the socket before it listened. Clients then use no queue of relatives. Connections wait in the
+//! kernel's queue, or in the daemon's accept channel, which every holder has:
 //!
 //! ```text
 //!  links of one process --> its own list --+-- its accept
-//!                                          +-- a look, a message --> daemon --> accept channel --> anybody's accept
+//!                                          +-- a look, a message, a spawn --> daemon --> accept channel --> anybody's accept
 //! ```
 
 use core::sync::atomic::{Ordering, fence};
@@ -14,31 +14,65 @@ use netchannel_abi::message::queue_flags;
 use super::queue::Queue;
 use super::shared_queues::SharedQueues;
 use super::{Listener, mark_awake, poll_jobs};
+use crate::sockets::socket::Socket;
 
 impl Listener {
-    /// Called before other programs may come to hold the listener: what waits in this process and in the queues of its
-    /// relatives is left to whoever accepts next. Where the daemon has no room for it, it stays with this process.
+    /// Called before another program may come to hold the listener without the daemon's knowledge. Clients see that
+    /// until it announces it, and what waits is left to whoever accepts next. Where the daemon has no room for it, it
+    /// stays with this process.
     #[cold]
-    pub fn open_to_strangers(&self) {
-        if !self.has_strangers.swap(true, Ordering::Relaxed) {
-            let queue = self.shared_queues().and_then(SharedQueues::queue);
-            queue.inspect(|queue: &&Queue| queue.leave());
-            let _ = self.request_queue(0, queue_flags::STRANGERS);
+    pub fn await_stranger(&self) {
+        self.has_strangers.store(true, Ordering::Relaxed);
+        self.tell_of_strangers(queue_flags::STRANGER);
+        self.leave_waiting();
+    }
+
+    /// As [`Self::await_stranger`], for relatives that have the socket since before it listened, as long as there are any.
+    #[cold]
+    pub fn await_relatives(&self) {
+        self.awaits_relatives.store(true, Ordering::Relaxed);
+        self.await_stranger();
+    }
+
+    /// Called before an accept: the relatives may have ended.
+    #[inline]
+    pub fn settle_relatives(&self, socket: &Socket) {
+        if self.awaits_relatives.load(Ordering::Relaxed) && socket.is_unshared() {
+            self.forget_relatives();
         }
+    }
+
+    #[cold]
+    fn forget_relatives(&self) {
+        if self.awaits_relatives.swap(false, Ordering::Relaxed) {
+            self.has_strangers.store(false, Ordering::Relaxed);
+            self.tell_of_strangers(queue_flags::STRANGER_GONE);
+        }
+    }
+
+    fn tell_of_strangers(&self, flag: u64) {
+        let queue = self.shared_queues().and_then(SharedQueues::queue);
+        let _ = self.request_queue(queue.map_or(0, Queue::name), flag);
+    }
+
+    /// Leaves what waits in this process and in the queues of its relatives to whoever accepts next.
+    #[cold]
+    pub fn leave_waiting(&self) {
         mark_awake();
         // Pairs with the fence in `announce`: a client sees that others hold the listener, or its connection is seen here.
         fence(Ordering::SeqCst);
         poll_jobs();
         self.drain_taken();
         self.take_all_queued();
-        if self.pending.any() {
-            self.leave_to_holders();
-        }
+        self.leave_in_channel(true);
     }
 
-    /// What another daemon is told of the queue of such a listener.
-    pub(super) fn words_of_strangers(&self) -> Option<(u64, u64)> {
-        let has_strangers = self.has_strangers.load(Ordering::Relaxed);
-        has_strangers.then_some((0, queue_flags::STRANGERS))
+    /// What another daemon is told of programs that may hold the listener.
+    pub(super) fn flag_of_strangers(&self) -> u64 {
+        if self.has_strangers.load(Ordering::Relaxed) {
+            queue_flags::STRANGER
+        } else {
+            0
+        }
     }
 }

@@ -91,8 +91,7 @@ pub mod status {
     pub const RECORD_ENDED: u32 = 1 << 29;
     /// Another process has or had it: what one of them connects is connected for all.
     pub const ELSEWHERE: u32 = 1 << 30;
-    /// As [`ELSEWHERE`], where it is not known whether that process has it still: a message or a program that
-    /// `posix_spawn` has started brought it there before it was connected.
+    /// As [`ELSEWHERE`], where it is not known whether that process has it still: a message brought it there.
     pub const PASSED: u32 = 1 << 31;
 }
 

@@ -54,6 +54,7 @@ const NOT_DRAWN: &[&str] = &[
     "fexecve",
     "posix_spawn",
     "posix_spawnp",
+    "posix_spawn_file_actions_adddup2",
     "popen",
     "system",
     "vfork",
