@@ -222,7 +222,7 @@ impl CoreEngine {
         let slots = self.limits.slots as u64;
         let has_others =
             known.strangers > 0 || known.holders.iter().any(|holder| *holder != number);
-        // Before an exec the program passes it to its own next image.
+        // Before an exec it is for the own next image, before a spawn for a program that is to come.
         if words[3] == 0 && !has_others {
             return Err(Refusal::Errno(Errno::NOENT));
         }

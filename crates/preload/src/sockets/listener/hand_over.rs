@@ -112,9 +112,9 @@ impl Listener {
         clear_links(|link| self.has_number(link.listener), || ());
     }
 
-    fn hand_on_all(&self, to_next_image: bool) {
+    fn hand_on_all(&self, to_newcomers: bool) {
         for pending in self.pending.take_all() {
-            let kept = self.hand_on(&pending, to_next_image)
+            let kept = self.hand_on(&pending, to_newcomers)
                 || !self.is_only_acceptor() && self.put_shared(&pending);
             if !kept {
                 reset(&pending);
@@ -122,12 +122,12 @@ impl Listener {
         }
     }
 
-    pub(super) fn hand_on(&self, pending: &Pending, to_next_image: bool) -> bool {
+    pub(super) fn hand_on(&self, pending: &Pending, to_newcomers: bool) -> bool {
         let mut words = [0; 14];
         words[0] = pending.link.number;
         words[1] = u64::from(self.number());
         words[2] = u64::from(pending.loan.handle.index);
-        words[3] = u64::from(to_next_image);
+        words[3] = u64::from(to_newcomers);
         // The user that the daemon named which made the link; another daemon does not know it.
         words[4] = pending.link.user().map_or(u64::MAX, u64::from);
         // A connection without its link's channel is sent with a spare one.
@@ -247,14 +247,14 @@ pub fn hand_on_at_exit() {
 }
 
 /// Hands pending connections on, after `take` has taken further ones to the lists of this process.
-fn end_links(to_next_image: bool, take: impl Fn(&Listener)) {
+fn end_links(to_newcomers: bool, take: impl Fn(&Listener)) {
     clear_links(
         |_| true,
         || {
             let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
             for listener in listeners.into_iter().flatten() {
                 take(listener);
-                listener.hand_on_all(to_next_image);
+                listener.hand_on_all(to_newcomers);
             }
         },
     );
