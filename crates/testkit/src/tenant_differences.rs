@@ -5,7 +5,7 @@ use crate::far::Side;
 
 /// Case names without the family at their end, or a common beginning of several names; the end that must be outside the tenant (either
 /// end, where none is named); the number of the difference.
-const KEPT: [(&str, Option<Side>, &str); 52] = [
+const KEPT: [(&str, Option<Side>, &str); 55] = [
     (
         "corner_04_queue_last_holder_goes",
         Some(Side::Client),
@@ -184,6 +184,21 @@ const KEPT: [(&str, Option<Side>, &str); 52] = [
     (
         "corner_06_unconnected_spawned_then_connects",
         Some(Side::Server),
+        "16.15",
+    ),
+    (
+        "corner_06_unconnected_listens_after_a_failed_connect",
+        Some(Side::Client),
+        "16.15",
+    ),
+    (
+        "corner_06_waiting_for_a_listener_in_a_message",
+        Some(Side::Client),
+        "16.15",
+    ),
+    (
+        "corner_06_waiting_for_a_listener_never_received",
+        Some(Side::Client),
         "16.15",
     ),
     ("fresh_fork_then_child_listens", Some(Side::Client), "16.15"),
