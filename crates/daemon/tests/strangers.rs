@@ -5,6 +5,7 @@ mod support;
 use netchannel_abi::directory::{self, ENTRIES, ENTRIES_OFFSET, entry_flags};
 use netchannel_abi::message::{Operation, queue_flags};
 use netchannel_shm::{Access, Region};
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use support::{Client, Served, receive, small};
@@ -56,46 +57,55 @@ fn one_that_strangers_may_hold_has_no_queue() {
     }
 }
 
+/// A listener that its only holder has sent in a message and closed while a connection waits for it.
+struct InMessage {
+    socket: TcpListener,
+    listener: u64,
+    link: u64,
+    directory: OwnedFd,
+    _programs: [Client; 2],
+}
+
+fn in_message(served: &Served) -> InMessage {
+    let mut server = Client::connect(served);
+    let directory = server.attach().1.pop().unwrap();
+    let (listener, _accepts) = server.listen();
+    let words = [listener, 0, queue_flags::STRANGER];
+    assert_eq!(server.status_of(Operation::Queue, &words), 0);
+    let mut client = Client::attached(served);
+    let (answer, _given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
+    assert_eq!(answer.status, 0);
+    let socket = server.listening.pop().unwrap();
+    assert_eq!(server.status_of(Operation::Unlisten, &[listener, 1]), 0);
+    InMessage {
+        socket,
+        listener,
+        link: answer.words[0],
+        directory,
+        _programs: [server, client],
+    }
+}
+
 #[test]
 fn what_waits_for_one_in_a_message_is_offered_to_who_gets_it() {
     let served = Served::new(small(), None);
-    let mut server = Client::connect(&served);
-    let directory = server.attach().1.pop().unwrap();
-    let (listener, accepts) = server.listen();
-    let words = [listener, 0, queue_flags::STRANGER];
-    assert_eq!(server.status_of(Operation::Queue, &words), 0);
-    let mut client = Client::attached(&served);
-    let (answer, _given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
-    assert_eq!(answer.status, 0);
-    // It is sent, and closed here.
-    let socket = server.listening.pop().unwrap();
-    assert_eq!(server.status_of(Operation::Unlisten, &[listener, 1]), 0);
-    drop(accepts);
-    assert_eq!(listed(&directory, listener), None);
+    let sent = in_message(&served);
+    assert_eq!(listed(&sent.directory, sent.listener), None);
     std::thread::sleep(std::time::Duration::from_millis(100));
     let mut other = Client::attached(&served);
-    let (again, accepts) = other.announce(&socket);
-    assert_eq!(again, listener);
-    assert_eq!(listed(&directory, listener), Some((0, false)));
+    let (again, accepts) = other.announce(&sent.socket);
+    assert_eq!(again, sent.listener);
+    assert_eq!(listed(&sent.directory, sent.listener), Some((0, false)));
     let (offer, _) = receive(&accepts).unwrap();
-    assert_eq!(offer.words[..2], [answer.words[0], listener]);
+    assert_eq!(offer.words[..2], [sent.link, sent.listener]);
 }
 
 #[test]
 fn with_its_socket_what_waits_for_it_is_gone() {
     let served = Served::new(small(), None);
-    let mut server = Client::attached(&served);
-    let (listener, accepts) = server.listen();
-    let words = [listener, 0, queue_flags::STRANGER];
-    assert_eq!(server.status_of(Operation::Queue, &words), 0);
-    let mut client = Client::attached(&served);
-    let (answer, _given) = client.ask(Operation::Connect, &[listener], &[]).unwrap();
-    assert_eq!(answer.status, 0);
-    let socket = server.listening.pop().unwrap();
-    assert_eq!(server.status_of(Operation::Unlisten, &[listener, 1]), 0);
-    drop(accepts);
+    let sent = in_message(&served);
     std::thread::sleep(std::time::Duration::from_millis(100));
     served.await_status(|status| status.links == 1);
-    drop(socket);
+    drop(sent.socket);
     served.await_status(|status| status.links == 0);
 }

@@ -23,12 +23,12 @@ cases! {
     ];
 }
 
-fn unix_pair() -> [Descriptor; 2] {
+pub fn unix_pair() -> [Descriptor; 2] {
     sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair")
 }
 
 /// A child made before the sockets, so that it has no copy of them. It receives one and runs the body.
-fn receiver(body: impl FnOnce(Descriptor)) -> (Child, Descriptor) {
+pub fn receiver(body: impl FnOnce(Descriptor)) -> (Child, Descriptor) {
     let [ours, theirs] = unix_pair();
     let child = fork_child(|| {
         sys::close(ours).unwrap();

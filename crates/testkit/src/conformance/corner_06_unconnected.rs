@@ -6,6 +6,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::corner_06_rights::{receiver, unix_pair};
 use crate::corner_15_limits::spawn_shell;
 
 cases! {
@@ -28,17 +29,6 @@ cases! {
         corner_06_waiting_for_a_spawned_program,
         corner_06_waiting_for_a_spawned_program_by_another_number,
     ];
-}
-
-/// A child that receives a socket. It is made before the sockets.
-fn receiver(body: impl FnOnce(Descriptor)) -> (Child, Descriptor) {
-    let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
-    let child = fork_child(|| {
-        sys::close(ours).unwrap();
-        body(sys::recv_descriptor(theirs).expect("recvmsg"));
-    });
-    sys::close(theirs).unwrap();
-    (child, ours)
 }
 
 /// A child that connects to the port that it is told and expects a word of whoever accepts.
@@ -158,7 +148,7 @@ fn corner_06_unconnected_both_listen(family: Family) {
     sys::bind(socket, family.loopback(0)).unwrap();
     sys::send_descriptor(channel, socket).unwrap();
     listens.take();
-    let [one, other] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    let [one, other] = unix_pair();
     sys::send_descriptor(one, socket).unwrap();
     let copy = sys::recv_descriptor(other).expect("recvmsg");
     go.pass();
@@ -262,7 +252,7 @@ fn corner_06_waiting_for_a_passed_listener_in_a_set(family: Family) {
 fn corner_06_waiting_between_message_and_receipt(family: Family) {
     let go = Baton::new();
     let (client, port, connected) = client(family);
-    let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    let [ours, theirs] = unix_pair();
     let child = fork_child(|| {
         go.take();
         serve_one(sys::recv_descriptor(theirs).expect("recvmsg"));
@@ -280,7 +270,7 @@ fn corner_06_waiting_between_message_and_receipt(family: Family) {
 fn corner_06_waiting_for_a_listener_in_a_message(family: Family) {
     let go = Baton::new();
     let (client, port, connected) = client(family);
-    let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    let [ours, theirs] = unix_pair();
     let child = fork_child(|| {
         go.take();
         let listening = sys::recv_descriptor(theirs).expect("recvmsg");
@@ -300,7 +290,7 @@ fn corner_06_waiting_for_a_listener_in_a_message(family: Family) {
 
 /// With the message the listener goes, and with it what waits.
 fn corner_06_waiting_for_a_listener_never_received(family: Family) {
-    let [ours, theirs] = sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair");
+    let [ours, theirs] = unix_pair();
     let (listening, address) = listener(family);
     let client = connect_to(address);
     sys::send_descriptor(ours, listening).unwrap();

@@ -55,7 +55,7 @@ impl Listener {
     }
 
     #[cold]
-    pub(super) fn leave_to_holders(&self) {
+    fn leave_to_holders(&self) {
         if !self.has_unrelated_holders() {
             return self.share();
         }

@@ -54,10 +54,9 @@ impl Listener {
             0
         };
         let queue = self.queue_words();
-        let strangers = self.flag_of_strangers();
-        let queue = queue.map(|(name, flags)| (name, flags | relatives));
-        let queue = queue.map_or((0, strangers), |(name, flags)| (name, flags | strangers));
-        let announced = Self::announce(fd, &self.address, self.cookie, backlog, true, Some(queue));
+        let (name, flags) = queue.map_or((0, 0), |(name, flags)| (name, flags | relatives));
+        let queue = Some((name, flags | self.flag_of_strangers()));
+        let announced = Self::announce(fd, &self.address, self.cookie, backlog, true, queue);
         let Some((number, offers)) = announced else {
             return false;
         };

@@ -557,7 +557,7 @@ pub fn before_scarcity(listening: &socket::Socket) {
 pub fn before_fork(listening: &socket::Socket) {
     match listening.listener() {
         Some(listener) if listener.pending.any() && listener.has_unrelated_holders() => {
-            listener.leave_to_holders();
+            listener.leave_in_channel(false);
         }
         Some(listener) => listener.share_all(),
         None => {}
