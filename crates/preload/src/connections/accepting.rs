@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::address::Address;
 
-use crate::connections::connection::{self};
+use crate::connections::connection::{self, flags};
 use crate::descriptors::limits;
 use crate::descriptors::reserved_number::ReservedNumber;
 use crate::descriptors::table::{self, Kind};
@@ -123,7 +123,11 @@ fn find_connection(
             }
         }
         listener.forget_eras();
-        if socket.has(status::NONBLOCKING) && listener.may_skip_kernel() && !listener.is_starved() {
+        if socket.has(status::NONBLOCKING)
+            && listener.may_skip_kernel()
+            && !listener.is_starved()
+            && is_nonblocking(fd, socket, listener)
+        {
             let used_up = limits::are_exhausted(fd);
             return Err(if used_up { libc::EMFILE } else { libc::EAGAIN });
         }
@@ -150,8 +154,12 @@ fn find_connection(
         if listener.is_starved() || used_up {
             return Err(libc::EMFILE);
         }
-        if socket.has(status::NONBLOCKING) {
+        let would_wait = !socket.has(status::NONBLOCKING);
+        if is_nonblocking(fd, socket, listener) {
             return Err(libc::EAGAIN);
+        }
+        if !would_wait {
+            continue;
         }
         holds::hold(socket);
         socket.entry.receive.sleepers.fetch_add(1, Ordering::AcqRel);
@@ -184,6 +192,14 @@ fn find_connection(
         }
         told = Some(woken?);
     }
+}
+
+/// Whether an accept that finds nothing may not wait. Another process with the same file may have changed it.
+fn is_nonblocking(fd: i32, socket: &Socket, listener: &Listener) -> bool {
+    if listener.has_other_holders() {
+        flags::follow(socket, fd);
+    }
+    socket.has(status::NONBLOCKING)
 }
 
 /// Whether an accept that finds nothing sleeps in [`exclusive_sleep`].

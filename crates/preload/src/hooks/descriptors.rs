@@ -445,10 +445,10 @@ hook! {
             let result =
                 if marked || word.kind() == Kind::Fresh { 0 } else { real::ioctl(fd, request, argument) };
             if result == 0 {
-                set_nonblocking(fd, on);
                 if marked && let Some(socket) = socket::of(fd) {
-                    flags::apply_marks(&socket, fd);
+                    flags::set_nonblocking(&socket, fd, on);
                 }
+                set_nonblocking(fd, on);
             }
             return result;
         }

@@ -19,6 +19,7 @@ cases! {
         corner_06_unconnected_listens_after_a_failed_connect,
         corner_06_unconnected_listener_is_shut_by_the_other,
         corner_06_unconnected_spawned_then_connects,
+        corner_06_flags_of_a_passed_listener,
         corner_06_waiting_for_a_passed_listener,
         corner_06_waiting_for_a_passed_listener_in_a_set,
         corner_06_waiting_between_message_and_receipt,
@@ -198,6 +199,38 @@ fn corner_06_unconnected_listener_is_shut_by_the_other(family: Family) {
     let refused = Err(Errno(libc::ECONNREFUSED));
     assert_eq!(sys::connect(tcp(family), address), refused);
     end.pass();
+    child.join();
+}
+
+/// Both look at the listener before the other changes whether it blocks.
+fn corner_06_flags_of_a_passed_listener(family: Family) {
+    const NOTHING: Result<Descriptor, Errno> = Err(Errno(libc::EAGAIN));
+    let (theirs, ours) = (Baton::new(), Baton::new());
+    let (child, channel) = receiver(|socket| {
+        assert_eq!(sys::accept(socket), NOTHING);
+        set_blocking(socket);
+        theirs.pass();
+        ours.take();
+        assert_eq!(sys::accept(socket), NOTHING);
+        sys::ioctl_int(socket, libc::FIONBIO, 0).unwrap();
+        theirs.pass();
+        expect_bytes(sys::accept(socket).unwrap(), b"late");
+    });
+    let (listening, address) = listener(family);
+    set_nonblocking(listening);
+    assert_eq!(sys::accept(listening), NOTHING);
+    sys::send_descriptor(channel, listening).unwrap();
+    theirs.take();
+    let flags = || sys::fcntl(listening, libc::F_GETFL, 0).unwrap();
+    assert_eq!(flags(), libc::O_RDWR);
+    sys::ioctl_int(listening, libc::FIONBIO, 1).unwrap();
+    assert_eq!(sys::accept(listening), NOTHING);
+    ours.pass();
+    theirs.take();
+    assert_eq!(flags(), libc::O_RDWR);
+    await_asleep(child.process);
+    let client = connect_to(address);
+    send_all(client, b"late");
     child.join();
 }
 

@@ -99,6 +99,24 @@ pub fn begin_listening(socket: &Socket, fd: i32, known: bool) {
     apply_marks(socket, fd);
 }
 
+/// Takes over whether another process with the file of a listener has it blocking.
+pub fn follow(socket: &Socket, fd: i32) {
+    let now = read(fd).map(|flags| program_flags(flags) & libc::O_NONBLOCK);
+    match now {
+        Some(0) => socket.unmark(status::NONBLOCKING),
+        Some(_) => {
+            socket.mark(status::NONBLOCKING);
+        }
+        None => {}
+    }
+}
+
+/// Sets whether a listener blocks, in its file before here: who follows the file finds the newer one.
+pub fn set_nonblocking(socket: &Socket, fd: i32, on: bool) {
+    let nonblocking = if on { libc::O_NONBLOCK } else { 0 };
+    mark(fd, of(socket) & !libc::O_NONBLOCK | nonblocking);
+}
+
 /// Sets the marks of a listener according to the program's flags.
 pub fn apply_marks(socket: &Socket, fd: i32) {
     mark(fd, of(socket));
@@ -156,9 +174,9 @@ pub fn of_marked(fd: i32) -> Option<c_int> {
     (marked && is_listening(fd)).then(|| program_flags(flags))
 }
 
-/// The flags shown to the program, where the file has `file` and the program has set `own`.
+/// The flags shown to the program, where the file of a listener has `file` and this process has set `own`.
 pub const fn shown(file: c_int, own: c_int) -> c_int {
-    file & !MARKED | own
+    file & !MARKED | own & UNUSED | program_flags(file) & libc::O_NONBLOCK
 }
 
 /// Runs `call` while the file of a listener has the program's `flags`, and no marks.

@@ -68,7 +68,7 @@ impl Listener {
     }
 
     /// Whether another process may accept from the listener: a relative, or another program.
-    pub(super) fn has_other_holders(&self) -> bool {
+    pub fn has_other_holders(&self) -> bool {
         !self.is_only_acceptor() || names::is_shared(&self.address, self.number())
     }
 }
