@@ -296,7 +296,7 @@ pub const KEPT: &[Rule] = &[
     // The set was closed meanwhile by another thread.
     rule("8.33", Rest, SETS, ["", "thread&close(|thread&dup2|thread&dup3", "waited n", "waited interrupted -1 EINTR"]),
     // A member was closed meanwhile by another thread, while a call waits for it.
-    rule("8.33", Rest, SETS, ["", "thread&poll(&close(|thread&select(&close(", "n", "0|waited"]),
+    rule("8.33", Rest, SETS, ["", "thread&poll&close|thread&select&close", "n", "0|waited"]),
     // A set takes what comes for a listener for which it does not ask.
     rule("8.33", Rest, &["accept", "accept4"], ["", "epoll_ctl&sendmsg*{1,1,0", "n|waited n", "-1 EAGAIN|waited interrupted -1"]),
     // Nobody received the listener: that is seen a moment later.
