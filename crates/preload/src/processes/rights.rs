@@ -2,7 +2,7 @@
 
 use libc::{c_int, cmsghdr, msghdr};
 
-use crate::connections::connection;
+use crate::connections::connection::{self, Passing};
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::user;
 use crate::ground::real;
@@ -89,6 +89,7 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
             return real::sendmsg(fd, message, flags);
         };
         let mut sockets: Vec<(c_int, Socket)> = Vec::new();
+        let mut passed = Vec::new();
         let mut refused = None;
         let start = control.as_mut_ptr().cast();
         for_each_descriptor(start, header.msg_controllen, |place| {
@@ -98,19 +99,26 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
             }
             match table::get(sent).kind() {
                 Kind::Fresh | Kind::Kernel | Kind::Listener => {
-                    refused = connection::before_passing(sent).err().or(refused);
+                    match connection::before_passing(sent) {
+                        Ok(one) => passed.extend(one),
+                        Err(error) => refused = Some(error),
+                    }
                 }
                 Kind::Virtual => sockets.extend(socket::of(sent).map(|found| (sent, found))),
                 _ => {}
             }
         });
-        if let Some(error) = refused {
+        let result = match refused {
+            Some(error) => real::fail(error),
+            None if sockets.is_empty() => real::sendmsg(fd, message, flags),
+            None => send_sockets(fd, header, control, flags, &sockets),
+        };
+        if result < 0 && !passed.is_empty() {
+            let error = real::errno();
+            passed.into_iter().for_each(Passing::undo);
             return real::fail(error);
         }
-        if sockets.is_empty() {
-            return real::sendmsg(fd, message, flags);
-        }
-        send_sockets(fd, header, control, flags, &sockets)
+        result
     }
 }
 

@@ -25,6 +25,7 @@ cases! {
         corner_06_waiting_between_message_and_receipt,
         corner_06_waiting_for_a_listener_in_a_message,
         corner_06_waiting_for_a_listener_never_received,
+        corner_06_waiting_for_a_listener_that_is_not_sent,
         corner_06_waiting_for_a_listener_that_is_passed_and_kept,
         corner_06_waiting_for_a_listener_of_before_the_fork,
         corner_06_waiting_for_a_spawned_program,
@@ -338,6 +339,20 @@ fn corner_06_waiting_for_a_listener_never_received(family: Family) {
     );
     let again = tcp(family);
     assert_eq!(sys::connect(again, address), Err(Errno(libc::ECONNREFUSED)));
+}
+
+/// Whoever closes it resets what waits at once.
+fn corner_06_waiting_for_a_listener_that_is_not_sent(family: Family) {
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let [ours, theirs] = unix_pair();
+    sys::close(theirs).unwrap();
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let sent = sys::send_descriptor(ours, listening);
+    assert_eq!(sent, Err(Errno(libc::EPIPE)));
+    sys::close(listening).unwrap();
+    let sent = sys::send(client, b"to nobody", libc::MSG_NOSIGNAL);
+    assert_eq!(sent, Err(Errno(libc::ECONNRESET)));
 }
 
 /// The sender accepts after all what came before it passed the listener.

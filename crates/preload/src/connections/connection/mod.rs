@@ -349,18 +349,36 @@ pub fn before_child() {
     });
 }
 
+/// What [`before_passing`] has noted of a socket.
+pub struct Passing {
+    socket: Socket,
+    noted: u32,
+}
+
+impl Passing {
+    /// The message was not sent.
+    pub fn undo(self) {
+        self.socket.unmark(self.noted);
+        self.socket
+            .listener()
+            .inspect(|listener| listener.forget_stranger());
+    }
+}
+
 /// Before a message brings a socket that is not virtual to another process: as [`before_child`].
 ///
 /// # Errors
 /// As [`before_kernel_use`].
-pub fn before_passing(fd: i32) -> Result<(), i32> {
-    if let Some(socket) = before_kernel_use(fd)? {
-        socket.mark(status::SHARED | status::ELSEWHERE | status::PASSED);
+pub fn before_passing(fd: i32) -> Result<Option<Passing>, i32> {
+    const BITS: u32 = status::SHARED | status::ELSEWHERE | status::PASSED;
+    let passed = before_kernel_use(fd)?.map(|socket| {
+        let noted = BITS & !socket.mark(BITS);
         socket
             .listener()
             .inspect(|listener| listener.await_stranger());
-    }
-    Ok(())
+        Passing { socket, noted }
+    });
+    Ok(passed)
 }
 
 /// Before a program that is started gets a socket that is not virtual: as [`before_child`]. Where it has the library, it

@@ -182,8 +182,8 @@ pub struct Listener {
     refusals: AtomicU32,
     /// No more offers are wanted: the listener is withdrawn from the daemon after the last one.
     is_retiring: AtomicBool,
-    /// Programs that are no relatives may hold it.
-    has_strangers: AtomicBool,
+    /// How often a program that is no relative may have come to hold it.
+    strangers: AtomicU32,
     /// These are relatives that have the socket since before it listened.
     awaits_relatives: AtomicBool,
     pending: PendingQueue,
@@ -254,7 +254,7 @@ impl Listener {
             awaits_daemon: AtomicBool::new(false),
             refusals: AtomicU32::new(0),
             is_retiring: AtomicBool::new(false),
-            has_strangers: AtomicBool::new(false),
+            strangers: AtomicU32::new(0),
             awaits_relatives: AtomicBool::new(false),
             pending: PendingQueue::new(),
             eras: OptionSnapshots::new(),

@@ -22,9 +22,16 @@ impl Listener {
     /// stays with this process.
     #[cold]
     pub fn await_stranger(&self) {
-        self.has_strangers.store(true, Ordering::Relaxed);
+        self.strangers.fetch_add(1, Ordering::Relaxed);
         self.tell_of_strangers(queue_flags::STRANGER);
         self.leave_waiting();
+    }
+
+    /// No other program comes to hold it after all: its message was not sent, or the relatives have ended.
+    #[cold]
+    pub fn forget_stranger(&self) {
+        self.strangers.fetch_sub(1, Ordering::Relaxed);
+        self.tell_of_strangers(queue_flags::STRANGER_GONE);
     }
 
     /// As [`Self::await_stranger`], for relatives that have the socket since before it listened, as long as there are any.
@@ -37,16 +44,11 @@ impl Listener {
     /// Called before an accept: the relatives may have ended.
     #[inline]
     pub fn settle_relatives(&self, socket: &Socket) {
-        if self.awaits_relatives.load(Ordering::Relaxed) && socket.is_unshared() {
-            self.forget_relatives();
-        }
-    }
-
-    #[cold]
-    fn forget_relatives(&self) {
-        if self.awaits_relatives.swap(false, Ordering::Relaxed) {
-            self.has_strangers.store(false, Ordering::Relaxed);
-            self.tell_of_strangers(queue_flags::STRANGER_GONE);
+        if self.awaits_relatives.load(Ordering::Relaxed)
+            && socket.is_unshared()
+            && self.awaits_relatives.swap(false, Ordering::Relaxed)
+        {
+            self.forget_stranger();
         }
     }
 
@@ -69,7 +71,7 @@ impl Listener {
 
     /// What another daemon is told of programs that may hold the listener.
     pub(super) fn flag_of_strangers(&self) -> u64 {
-        if self.has_strangers.load(Ordering::Relaxed) {
+        if self.strangers.load(Ordering::Relaxed) > 0 {
             queue_flags::STRANGER
         } else {
             0
