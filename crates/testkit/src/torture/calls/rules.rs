@@ -173,7 +173,7 @@ pub const KEPT: &[Rule] = &[
     // Nor has an end behind it arrived.
     rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_WR", "0|-1 EFAULT", "-1 ENOTCONN"]),
     rule("8.9", Rest, &["shutdown"], ["", "setsockopt*SO_RCVBUF|100000&SHUT_WR|400000&SHUT_WR|100000&SHUT_RDWR|400000&SHUT_RDWR", "0", "-1 ENOTCONN"]),
-    rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n"]),
+    rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EPIPE", "n|-1 ECONNRESET"]),
     rule("8.9", Rest, &["bind"], ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "-1 EINVAL", "0"]),
     // What a window holds back, its end with it, meets no closed or shut socket yet.
     rule("8.9", Rest, SENDING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000|SHUT_RD&SHUT_WR&100000|SHUT_RD&SHUT_WR&400000", "n", "-1 EPIPE"]),
