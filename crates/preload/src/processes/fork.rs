@@ -131,8 +131,7 @@ fn prepare_child() {
         received.iter().take(count).for_each(|fd| sys::close(*fd));
     }
     // From now on other programs know that several processes hold the listeners: earlier connections have come here.
-    listener::mark_awake();
-    listener::poll_jobs();
+    listener::stop_looking();
     socket::for_each(listener::before_fork);
 }
 

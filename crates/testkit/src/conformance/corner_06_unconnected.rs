@@ -22,6 +22,9 @@ cases! {
         corner_06_flags_of_a_passed_listener,
         corner_06_waiting_for_a_passed_listener,
         corner_06_waiting_for_a_passed_listener_in_a_set,
+        corner_06_waiting_for_the_receivers_first_look,
+        corner_06_waiting_for_a_look_beside_a_member_of_the_kernel,
+        corner_06_waiting_after_a_look_of_the_sender,
         corner_06_waiting_between_message_and_receipt,
         corner_06_waiting_for_a_listener_in_a_message,
         corner_06_waiting_for_a_listener_never_received,
@@ -280,6 +283,56 @@ fn corner_06_waiting_for_a_passed_listener_in_a_set(family: Family) {
     child.join();
     client.join();
     assert_eq!(sys::epoll_wait(set, 1, 0).unwrap().len(), 0);
+}
+
+/// What the receiver's set, of listeners and what `others` add, tells at once.
+fn first_look(family: Family, others: impl FnOnce(Descriptor) -> usize) {
+    let (client, port, connected) = client(family);
+    let (child, channel) = receiver(|listening| {
+        let set = sys::epoll_create().unwrap();
+        let told = 1 + others(set);
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, libc::EPOLLIN as u32, 7).unwrap();
+        assert_eq!(sys::epoll_wait(set, 8, 0).unwrap().len(), told);
+        assert_eq!(sys::epoll_wait(set, 8, 0).unwrap().len(), told);
+        serve_one(listening);
+    });
+    let (listening, _) = listener(family);
+    port.send(port_of(listening));
+    connected.take();
+    sys::send_descriptor(channel, listening).unwrap();
+    child.join();
+    client.join();
+}
+
+fn corner_06_waiting_for_the_receivers_first_look(family: Family) {
+    first_look(family, |_| 0);
+}
+
+fn corner_06_waiting_for_a_look_beside_a_member_of_the_kernel(family: Family) {
+    first_look(family, |set| {
+        let [read, write] = sys::pipe(0).unwrap();
+        send_all_to_pipe(write, b"told");
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, read, libc::EPOLLIN as u32, 8).unwrap();
+        1
+    });
+}
+
+fn corner_06_waiting_after_a_look_of_the_sender(family: Family) {
+    let go = Baton::new();
+    let (client, port, connected) = client(family);
+    let (child, channel) = receiver(|listening| {
+        go.take();
+        assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
+        serve_one(listening);
+    });
+    let (listening, _) = listener(family);
+    port.send(port_of(listening));
+    connected.take();
+    sys::send_descriptor(channel, listening).unwrap();
+    assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
+    go.pass();
+    child.join();
+    client.join();
 }
 
 /// The connection comes while the listener is in a message.

@@ -28,10 +28,10 @@ impl Listener {
         }
     }
 
-    /// Whether other processes may have the listener: it was forked, or inherited over an exec.
+    /// Whether other processes may have the listener: it was forked, inherited over an exec, or sent in a message.
     #[inline]
     fn may_have_others(&self) -> bool {
-        self.shared_queues().is_some() || self.is_inherited
+        self.shared_queues().is_some() || self.is_inherited || self.awaits_strangers()
     }
 
     fn is_accepting(&self) -> bool {
@@ -59,7 +59,7 @@ impl Listener {
         if !self.has_unrelated_holders() {
             return self.share();
         }
-        self.leave_in_channel(false);
+        self.leave_in_channel(self.awaits_strangers());
     }
 
     /// Leaves the list of this process in the accept channel. With `alone` also where no other program holds the listener

@@ -52,8 +52,8 @@ pub use hand_over::{
 };
 pub use links::{
     client_link, end_client_links, has_server_links, keep_queues_if_announced, leave_links,
-    leave_queues, listen_for_jobs, mark_awake, numbers, own_link, poll_jobs, queued_link,
-    read_channels, relocate, reset_in_child, return_to_queues, server_links,
+    leave_queues, listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels,
+    relocate, reset_in_child, return_to_queues, server_links, stop_looking,
 };
 pub use queue::{enter, may_enter};
 pub use shared_queues::{before_adoption, before_fork, before_scarcity, settle_unwatched};

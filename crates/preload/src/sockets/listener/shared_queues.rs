@@ -10,7 +10,7 @@
 //! A look by poll, select or epoll leaves connections in these queues. They are lost only with the last of the
 //! relatives, as over TCP.
 
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -20,7 +20,7 @@ use netchannel_abi::program::SocketEntry;
 use super::queue::Queue;
 use super::scarcity;
 use super::wake_ups;
-use super::{Addresses, Listener, Pending, mark_awake, poll_jobs};
+use super::{Addresses, Listener, Pending, stop_looking};
 use crate::descriptors::channel::Channel;
 use crate::descriptors::{attach, limits, names};
 use crate::ground::sys;
@@ -393,10 +393,7 @@ impl Listener {
     /// Publishes that no loop of this process watches the listener: connections announced to it go to all holders.
     fn stop_looping(&self) {
         if self.shared_queues().is_some() {
-            mark_awake();
-            // Pairs with the fence in `announce`: a client sees that no loop watches, or its connection is seen here.
-            fence(Ordering::SeqCst);
-            poll_jobs();
+            stop_looking();
             self.share();
         }
     }

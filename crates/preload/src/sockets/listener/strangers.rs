@@ -7,13 +7,13 @@
 //!                                          +-- a look, a message, a spawn --> daemon --> accept channel --> anybody's accept
 //! ```
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 use netchannel_abi::message::queue_flags;
 
 use super::queue::Queue;
 use super::shared_queues::SharedQueues;
-use super::{Listener, mark_awake, poll_jobs};
+use super::{Listener, stop_looking};
 use crate::sockets::socket::Socket;
 
 impl Listener {
@@ -60,18 +60,21 @@ impl Listener {
     /// Leaves what waits in this process and in the queues of its relatives to whoever accepts next.
     #[cold]
     pub fn leave_waiting(&self) {
-        mark_awake();
-        // Pairs with the fence in `announce`: a client sees that others hold the listener, or its connection is seen here.
-        fence(Ordering::SeqCst);
-        poll_jobs();
+        stop_looking();
         self.drain_taken();
         self.take_all_queued();
         self.leave_in_channel(true);
     }
 
+    /// Whether a program that is no relative may hold it, or come to hold it.
+    #[inline]
+    pub(super) fn awaits_strangers(&self) -> bool {
+        self.strangers.load(Ordering::Relaxed) > 0
+    }
+
     /// What another daemon is told of programs that may hold the listener.
     pub(super) fn flag_of_strangers(&self) -> u64 {
-        if self.strangers.load(Ordering::Relaxed) > 0 {
+        if self.awaits_strangers() {
             queue_flags::STRANGER
         } else {
             0

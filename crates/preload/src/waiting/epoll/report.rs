@@ -1,4 +1,4 @@
-//! Finding ready members and reporting them to the program. No system call.
+//! Finding ready members and reporting them to the program. No system call, but where members have the same data.
 
 use core::sync::atomic::Ordering;
 
@@ -261,13 +261,15 @@ impl EpollSet {
                 continue;
             }
             let (requested, data, kind) = (item.requested(&snapshot), item.data, item.word.kind());
+            let fd = item.current_fd;
             if state.board.is_some() && !Self::claims_edge(state, number, &snapshot) {
                 state.ready.push(number);
                 continue;
             }
-            // A member that is ready by both paths is reported once.
+            // A member that is ready by both paths is reported once. The event may be of another one with the same data.
             let twice = matches!(kind, Kind::Listener | Kind::Epoll)
-                && reported.iter().any(|event| { event.u64 } == data);
+                && reported.iter().any(|event| { event.u64 } == data)
+                && sys::is_readable(fd);
             if !twice {
                 out[count] = libc::epoll_event {
                     events: requested,

@@ -11,18 +11,27 @@ pub fn is_mixed(program: &Program, place: usize) -> bool {
     let mut made: Vec<i64> = Vec::new();
     let mut shared: Vec<i64> = Vec::new();
     let mut waiting: Vec<bool> = Vec::new();
+    let mut listening: Vec<i64> = Vec::new();
+    let mut passes_listeners = false;
     for step in &program.steps[..=place] {
         let first = word(step, 0, 0);
         match step.form.name {
             "socket" => made.push(step.number),
             "fork" => shared.append(&mut made),
-            "sendmsg" if word(step, 1, 1) == 1 => shared.push(word(step, 1, 3)),
-            "recvmsg" => shared.push(step.number + SECOND),
+            "listen" => listening.push(first),
+            "sendmsg" if word(step, 1, 1) == 1 => {
+                passes_listeners |= listening.contains(&word(step, 1, 3));
+                shared.push(word(step, 1, 3));
+            }
+            "recvmsg" => {
+                listening.extend(passes_listeners.then_some(step.number + SECOND));
+                shared.push(step.number + SECOND);
+            }
             "connect" if LISTENERS.contains(&word(step, 1, 0)) => {
                 made.retain(|one| *one != first);
                 waiting.push(shared.contains(&first));
             }
-            "accept" | "accept4" if !waiting.is_empty() => {
+            "accept" | "accept4" if listening.contains(&first) && !waiting.is_empty() => {
                 waiting.remove(0);
             }
             _ => {}
@@ -69,6 +78,12 @@ mod tests {
         let mixed = |parts: &[&str]| mixed(&parts.concat());
         assert!(mixed(&[BEGIN, PASSED, CONNECTED]));
         assert!(mixed(&[BEGIN, "9 @0 fork(1)\n", CONNECTED]));
+        assert!(mixed(&[
+            BEGIN,
+            PASSED,
+            "11 @0 accept(v7, right)\n",
+            CONNECTED
+        ]));
         assert!(!mixed(&[BEGIN, CONNECTED]));
         assert!(!mixed(&[BEGIN, PASSED, ACCEPTED, CONNECTED]));
     }

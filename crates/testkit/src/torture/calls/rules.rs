@@ -306,6 +306,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.17", Rest, RECEIVING, ["", "listen&sendmsg*{1,1,0&close(", "-1 ECONNRESET", "-1 EAGAIN"]),
     // A member that was passed on and closed comes back under its number.
     rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close(", "0", "-1 ENOENT"]),
+    rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close", "-1 EEXIST", "0"]),
     // A thread has a table of descriptors of its own (CLOSE_RANGE_UNSHARE).
     rule("8.36", Rest, &[], ["", "thread&close_range*2)", "", ""]),
     // Of two clients that wait the one whose link is new is accepted last.
