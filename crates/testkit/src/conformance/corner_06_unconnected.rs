@@ -322,14 +322,14 @@ fn corner_06_waiting_after_a_look_of_the_sender(family: Family) {
     let (client, port, connected) = client(family);
     let (child, channel) = receiver(|listening| {
         go.take();
-        assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
+        assert_eq!(poll_one(listening, libc::POLLIN, 10_000), libc::POLLIN);
         serve_one(listening);
     });
     let (listening, _) = listener(family);
     port.send(port_of(listening));
     connected.take();
     sys::send_descriptor(channel, listening).unwrap();
-    assert_eq!(poll_one(listening, libc::POLLIN, 0), libc::POLLIN);
+    assert_eq!(poll_one(listening, libc::POLLIN, 10_000), libc::POLLIN);
     go.pass();
     child.join();
     client.join();
