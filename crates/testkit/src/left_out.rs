@@ -142,7 +142,7 @@ const LEFT_OUT: [(&str, Option<Side>, &str); 115] = [
         ENDS,
     ),
     (
-        "corner_07_members_with_the_same_data",
+        "corner_17_sets_tell_of_members_with_the_same_data",
         Some(Side::Client),
         LATER,
     ),

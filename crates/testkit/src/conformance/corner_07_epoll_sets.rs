@@ -30,7 +30,6 @@ cases! {
         corner_07_out_before_fork,
         corner_07_mixed_with_pipes_and_eventfds,
         corner_07_both_kinds_are_told_each_time,
-        corner_07_members_with_the_same_data,
         corner_07_two_hundred_sockets_in_one_set,
         corner_07_many_come_after_a_client_whose_end_poll_saw,
     ];
@@ -42,22 +41,6 @@ fn set_of(entries: &[(Descriptor, u32)]) -> Descriptor {
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, *descriptor, *events, index as u64).unwrap();
     }
     set
-}
-
-fn corner_07_members_with_the_same_data(family: Family) {
-    let (listening, address) = listener(family);
-    let [read, write] = sys::pipe(0).unwrap();
-    sys::write(write, b"told").unwrap();
-    let set = sys::epoll_create().unwrap();
-    for member in [read, listening] {
-        sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, IN, 5).unwrap();
-    }
-    let told = || sys::epoll_wait(set, 4, 0).unwrap().len();
-    assert_eq!(told(), 1);
-    let client = connect_to(address);
-    assert_eq!(told(), 2);
-    expect_alive(client, sys::accept(listening).unwrap());
-    assert_eq!(told(), 1);
 }
 
 fn corner_07_one_socket_in_two_sets(family: Family) {

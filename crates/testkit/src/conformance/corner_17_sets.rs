@@ -1,4 +1,5 @@
-//! Corner 17, sets that had a socket before it changed its nature, and edges that only an option makes.
+//! Corner 17, sets that had a socket before it changed its nature, edges that only an option makes, and which member an
+//! event is of.
 
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno, IN};
@@ -15,6 +16,7 @@ cases! {
         corner_17_sets_know_a_member_by_a_number_that_it_has_again,
         corner_17_sets_know_a_member_by_its_own_number_only,
         corner_17_sets_tell_of_a_member_under_each_number,
+        corner_17_sets_tell_of_members_with_the_same_data,
     ];
 }
 
@@ -219,4 +221,20 @@ fn corner_17_sets_tell_of_a_member_under_each_number(family: Family) {
         );
         expect_bytes(server, text);
     }
+}
+
+fn corner_17_sets_tell_of_members_with_the_same_data(family: Family) {
+    let (listening, address) = listener(family);
+    let [read, write] = sys::pipe(0).unwrap();
+    sys::write(write, b"told").unwrap();
+    let set = sys::epoll_create().unwrap();
+    for member in [read, listening] {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, IN, 5).unwrap();
+    }
+    let told = || sys::epoll_wait(set, 4, 0).unwrap().len();
+    assert_eq!(told(), 1);
+    let client = connect_to(address);
+    assert_eq!(told(), 2);
+    expect_alive(client, sys::accept(listening).unwrap());
+    assert_eq!(told(), 1);
 }
