@@ -132,6 +132,7 @@ pub const KEPT: &[Rule] = &[
     // A silent client whose process forks, executes or has it signalled is announced at once.
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "0|waited", "n|waited n"]),
+    rule("8.3", Rest, RECEIVING, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "n", "-1 EAGAIN|waited"]),
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "0|waited", "n|waited n"]),
     rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "-1 EAGAIN|waited", "n"]),
@@ -283,6 +284,7 @@ pub const KEPT: &[Rule] = &[
     // What is received is not taken up, and no queue of relatives can be made.
     rule("8.32", Rest, &["getsockname"], ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "0 name", "0 name=family1"]),
     rule("8.32", Rest, LOOKS, ["", "setrlimit*NOFILE&fork&close(", "0", "n"]),
+    rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "-1 ECONNRESET|waited -1 ECONNRESET", "0|waited 0"]),
     rule("8.32", Rest, &["pipe2"], ["", "setrlimit&exec|setrlimit&fork", "0 pair", "0 pair"]),
     rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
     // No number is left for what the library needs.
@@ -304,6 +306,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, &["accept", "accept4"], ["", "epoll_ctl&sendmsg*{1,1,0", "n|waited n", "-1 EAGAIN|waited interrupted -1"]),
     // Nobody received the listener: that is seen a moment later.
     rule("8.17", Rest, RECEIVING, ["", "listen&sendmsg*{1,1,0&close(", "-1 ECONNRESET", "-1 EAGAIN"]),
+    // A set that was sent in a message.
+    rule("8.33", Rest, LOOKS, ["{w|,w", "epoll_create&sendmsg*{1,1,0", "n", "0|waited"]),
+    rule("8.33", Rest, SETS, ["(w", "epoll_create&sendmsg*{1,1,0", "n", "0|waited"]),
     // A member that was passed on and closed comes back under its number.
     rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close(", "0", "-1 ENOENT"]),
     rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close", "-1 EEXIST", "0"]),
