@@ -159,6 +159,7 @@ fn find_connection(
             return Err(libc::EAGAIN);
         }
         if !would_wait {
+            // It blocks now: a number is reserved first.
             continue;
         }
         holds::hold(socket);

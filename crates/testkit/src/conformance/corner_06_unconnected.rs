@@ -258,16 +258,26 @@ fn send_all_to_pipe(write: Descriptor, bytes: &[u8]) {
     assert_eq!(sys::write(write, bytes), Ok(bytes.len()));
 }
 
-/// The receiver accepts a connection that came before the listener was passed; the sender keeps it and does not accept.
-fn corner_06_waiting_for_a_passed_listener(family: Family) {
+/// A listener is passed while a connection waits for it. Then the receiver runs `receiving`, and the sender `keeping`.
+fn pass_while_one_waits(
+    family: Family,
+    receiving: impl FnOnce(Descriptor),
+    keeping: impl FnOnce(Descriptor),
+) {
     let (client, port, connected) = client(family);
-    let (child, channel) = receiver(serve_one);
+    let (child, channel) = receiver(receiving);
     let (listening, _) = listener(family);
     port.send(port_of(listening));
     connected.take();
     sys::send_descriptor(channel, listening).unwrap();
+    keeping(listening);
     child.join();
     client.join();
+}
+
+/// The receiver accepts a connection that came before the listener was passed; the sender keeps it and does not accept.
+fn corner_06_waiting_for_a_passed_listener(family: Family) {
+    pass_while_one_waits(family, serve_one, |_| {});
 }
 
 fn corner_06_waiting_for_a_passed_listener_in_a_set(family: Family) {
@@ -285,23 +295,17 @@ fn corner_06_waiting_for_a_passed_listener_in_a_set(family: Family) {
     assert_eq!(sys::epoll_wait(set, 1, 0).unwrap().len(), 0);
 }
 
-/// What the receiver's set, of listeners and what `others` add, tells at once.
+/// What the receiver's set, of the listener and what `others` adds, tells at once.
 fn first_look(family: Family, others: impl FnOnce(Descriptor) -> usize) {
-    let (client, port, connected) = client(family);
-    let (child, channel) = receiver(|listening| {
+    let looking = |listening| {
         let set = sys::epoll_create().unwrap();
         let told = 1 + others(set);
         sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, libc::EPOLLIN as u32, 7).unwrap();
         assert_eq!(sys::epoll_wait(set, 8, 0).unwrap().len(), told);
         assert_eq!(sys::epoll_wait(set, 8, 0).unwrap().len(), told);
         serve_one(listening);
-    });
-    let (listening, _) = listener(family);
-    port.send(port_of(listening));
-    connected.take();
-    sys::send_descriptor(channel, listening).unwrap();
-    child.join();
-    client.join();
+    };
+    pass_while_one_waits(family, looking, |_| {});
 }
 
 fn corner_06_waiting_for_the_receivers_first_look(family: Family) {
@@ -319,20 +323,19 @@ fn corner_06_waiting_for_a_look_beside_a_member_of_the_kernel(family: Family) {
 
 fn corner_06_waiting_after_a_look_of_the_sender(family: Family) {
     let go = Baton::new();
-    let (client, port, connected) = client(family);
-    let (child, channel) = receiver(|listening| {
-        go.take();
+    let look = |listening| {
         assert_eq!(poll_one(listening, libc::POLLIN, 10_000), libc::POLLIN);
+    };
+    let receiving = |listening| {
+        go.take();
+        look(listening);
         serve_one(listening);
-    });
-    let (listening, _) = listener(family);
-    port.send(port_of(listening));
-    connected.take();
-    sys::send_descriptor(channel, listening).unwrap();
-    assert_eq!(poll_one(listening, libc::POLLIN, 10_000), libc::POLLIN);
-    go.pass();
-    child.join();
-    client.join();
+    };
+    let keeping = |listening| {
+        look(listening);
+        go.pass();
+    };
+    pass_while_one_waits(family, receiving, keeping);
 }
 
 /// The connection comes while the listener is in a message.

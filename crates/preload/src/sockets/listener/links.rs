@@ -120,9 +120,9 @@ pub fn awake(soon: bool) {
     }
 }
 
-/// Before a fork: resets the state of the links to "awake". A thread that slept or looked for connections, in a call
-/// that is over, has left them as asleep or looping, which was harmless while only this process accepted. A loop
-/// publishes its state again when it looks.
+/// Resets the state of the links to "awake". A thread that slept or looked for connections, in a call that is over, has
+/// left them as asleep or looping, which was harmless while only this process accepted. A loop publishes its state again
+/// when it looks.
 fn mark_awake() {
     if wake_ups::anybody_sleeps() {
         return;
