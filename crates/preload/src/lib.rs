@@ -31,7 +31,8 @@ use descriptors::{attach, copying, credentials, former_ports, limits, ports};
 use ground::{complaint, environment, heap, process};
 use processes::{fork, image, passing, withdrawal};
 use sockets::{
-    class, ended_processes, exclusion, foreign, lane, link, listener, options, owner_table, socket,
+    class, ended_processes, exclusion, foreign, lane, link, listener, options, owner_table,
+    placeholder, socket,
 };
 use waiting::{epoll, housekeeping, wait};
 
@@ -99,7 +100,7 @@ fn is_ready() -> bool {
 #[cold]
 fn register() {
     let _ = housekeeping::HOUSEKEEPING.set(&Housekeeper);
-    let _ = limits::SPARES.set(socket::drop_spares);
+    let _ = limits::SPARES.set(placeholder::drop_spares);
     let _ = socket::FREE_ELSEWHERE.set(foreign::free);
     let _ = owner_table::RELEASE_REFERENCE.set(ended_processes::release_reference);
     let _ = link::ending::UNUSED.set(foreign::unused);

@@ -12,8 +12,8 @@ use crate::descriptors::{copying, limits, reserved_number, user};
 use crate::ground::{gate, real, sys};
 use crate::processes::{fork as forking, relocate};
 use crate::sockets::lane::Lane;
-use crate::sockets::signal_owner;
 use crate::sockets::socket::{self, status};
+use crate::sockets::{placeholder, signal_owner};
 use crate::waiting::epoll;
 use crate::waiting::replacement;
 
@@ -62,7 +62,10 @@ fn duplicated(from: c_int, to: c_int) {
 /// Duplicates of a fresh socket must share one file: it becomes the kernel's first.
 fn before_duplicate(fd: c_int) -> Result<(), i32> {
     match deferred::at(fd) {
-        Some(_) => Ok(()),
+        Some(deferred) => {
+            placeholder::end_with_connection(&deferred);
+            Ok(())
+        }
         None => connection::before_kernel_use(fd).map(drop),
     }
 }

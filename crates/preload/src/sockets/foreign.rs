@@ -179,9 +179,8 @@ pub fn link(
 ) -> Option<&'static LinkEnd> {
     let mut links = LINKS.lock()?;
     let identity = link::identity(sizes, memory);
-    if let Some(known) = identity.and_then(|identity| find(&links, role, identity)) {
+    if let Some(known) = identity.and_then(|identity| use_known(&links, role, identity)) {
         sys::close(memory);
-        known.add_user();
         return Some(known);
     }
     let link = LinkEnd::borrow(role, number, listener, sizes, memory)?;
@@ -191,16 +190,26 @@ pub fn link(
     Some(link)
 }
 
+/// A link with this memory. One of this process's own that has ended gives its memory up.
 fn find(links: &[&'static LinkEnd], role: Role, identity: (u64, u64)) -> Option<&'static LinkEnd> {
-    let same = |link: &&LinkEnd| link.identity == identity && link.role == role;
-    own_link(role, &same).or_else(|| links.iter().copied().find(same))
+    let same = |link: &&'static LinkEnd| link.identity == identity && link.role == role;
+    own_link(role, &|link| same(link) && link.is_alive())
+        .or_else(|| links.iter().copied().find(same))
 }
 
 /// As [`link`], where this process has the link, and no number for its memory.
 pub fn known_link(role: Role, identity: (u64, u64)) -> Option<&'static LinkEnd> {
-    let known = find(&LINKS.lock()?, role, identity)?;
-    known.add_user();
-    Some(known)
+    use_known(&LINKS.lock()?, role, identity)
+}
+
+/// As [`find`], with one more user.
+fn use_known(
+    links: &[&'static LinkEnd],
+    role: Role,
+    identity: (u64, u64),
+) -> Option<&'static LinkEnd> {
+    let known = find(links, role, identity)?.begin_use()?;
+    Some(known.keep())
 }
 
 /// Whether this process has the link with this memory.

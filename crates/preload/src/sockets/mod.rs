@@ -11,6 +11,7 @@ pub mod link;
 pub mod listener;
 pub mod options;
 pub mod owner_table;
+pub mod placeholder;
 pub mod rings;
 pub mod signal_owner;
 pub mod socket;

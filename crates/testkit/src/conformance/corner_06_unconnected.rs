@@ -27,6 +27,7 @@ cases! {
         corner_06_waiting_after_a_look_of_the_sender,
         corner_06_waiting_between_message_and_receipt,
         corner_06_waiting_for_a_listener_in_a_message,
+        corner_06_waiting_for_a_listener_sent_to_oneself,
         corner_06_waiting_for_a_listener_never_received,
         corner_06_waiting_for_a_listener_that_is_not_sent,
         corner_06_waiting_for_a_listener_that_is_passed_and_kept,
@@ -375,6 +376,27 @@ fn corner_06_waiting_for_a_listener_in_a_message(family: Family) {
     sys::close(listening).unwrap();
     go.pass();
     child.join();
+    client.join();
+}
+
+/// The same process receives it, after a look at what waits. Its client makes no call meanwhile.
+fn corner_06_waiting_for_a_listener_sent_to_oneself(family: Family) {
+    let (port, accepted) = (Baton::new(), Baton::new());
+    let client = fork_child(|| {
+        let port = u16::try_from(port.receive()).unwrap();
+        let socket = connect_to(family.loopback(port));
+        accepted.take();
+        expect_bytes(socket, b"hello");
+    });
+    let [ours, theirs] = unix_pair();
+    let (listening, _) = listener(family);
+    port.send(port_of(listening));
+    await_events(listening, libc::POLLIN);
+    sys::send_descriptor(ours, listening).unwrap();
+    sys::close(listening).unwrap();
+    let server = sys::accept(sys::recv_descriptor(theirs).expect("recvmsg")).unwrap();
+    accepted.pass();
+    send_all(server, b"hello");
     client.join();
 }
 

@@ -67,6 +67,7 @@ mod corner_17_names;
 mod corner_17_sets;
 mod corner_17_waits;
 mod deferred;
+mod deferred_repeated;
 mod deferred_shared;
 mod deferred_silent;
 mod descriptors;

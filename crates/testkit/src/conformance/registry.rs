@@ -56,6 +56,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_17_dissolved::CASES,
     crate::corner_15_vfork::CASES,
     crate::deferred::CASES,
+    crate::deferred_repeated::CASES,
     crate::deferred_shared::CASES,
     crate::deferred_silent::CASES,
     crate::descriptors::CASES,

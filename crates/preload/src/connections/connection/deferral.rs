@@ -1,10 +1,11 @@
 //! A deferred connection, see [`super::deferred`]: its begin, and a second `connect` of it.
 
 use super::{REPLACING, flags, turn_into};
+use crate::descriptors::limits;
 use crate::descriptors::table::{self, Kind};
-use crate::descriptors::{attach, limits};
-use crate::ground::{clock, sys};
+use crate::ground::clock;
 use crate::sockets::options;
+use crate::sockets::placeholder::Pair;
 use crate::sockets::socket::{Socket, status};
 use crate::waiting::epoll;
 use crate::waiting::housekeeping::{DEFERRED, NEXT};
@@ -17,26 +18,24 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// Turns a fresh socket into a deferred connection. The port of `local` belongs to it.
 pub(super) fn begin(fd: i32, socket: &Socket, local: &Address, peer: &Address) -> Result<(), i32> {
-    let (end, other) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM))?;
-    let other = attach::make_internal(other);
-    flags::apply(socket, end);
+    let pair = Pair::take()?;
+    flags::set(socket, pair.first);
     let replacing = REPLACING.lock();
     let replaced = if table::get(fd) == socket.word {
         let close_on_exec = socket.has(status::CLOSE_ON_EXEC);
-        limits::replace(end, fd, close_on_exec)
+        limits::replace(pair.first, fd, close_on_exec)
     } else {
         // Another thread was quicker, and used the socket in another way.
         Err(libc::EBADF)
     };
-    sys::close(end);
     if let Err(error) = replaced {
-        attach::close_internal(other);
+        pair.close();
         return Err(error);
     }
     socket.entry.local.store(local);
     socket.entry.peer.store(peer);
     let now = clock::nanoseconds();
-    socket.local.other_end.store(other + 1, Ordering::Relaxed);
+    pair.stand_for(socket);
     socket.local.deferred_at.store(now, Ordering::Relaxed);
     let first = now + options::silence_after(1) * SECOND;
     if DEFERRED.fetch_add(1, Ordering::Relaxed) == 0 {

@@ -28,7 +28,7 @@ use crate::ground::lock::Lock;
 use crate::ground::{cancel, clock, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket, status};
-use crate::sockets::{options, signal_owner};
+use crate::sockets::{options, placeholder, signal_owner};
 use crate::waiting::housekeeping::{self, DEFERRED, NEXT};
 use crate::waiting::signals::{self, BlockedSignals};
 use crate::waiting::{epoll, wait};
@@ -87,7 +87,8 @@ fn announce_one(fd: i32, socket: &Socket) {
         Ok(false) => {}
         Err(reason) => to_kernel(fd, socket, Some(reason)),
     }
-    if socket.has(status::SHUT_READ) {
+    let is_shut = socket.has(status::SHUT_READ);
+    if is_shut {
         socket.unmark(status::SHUT_READ);
         match socket::of(fd).and_then(|now| Lane::of(now, fd)) {
             Some(lane) => {
@@ -97,15 +98,13 @@ fn announce_one(fd: i32, socket: &Socket) {
         }
     }
     // Last: a thread that sleeps on the pair finds the new socket.
-    forget(socket);
+    forget(socket, !is_shut && table::get(fd).kind() != Kind::Deferred);
 }
 
-/// Closes the pair, which wakes its sleepers.
-fn forget(socket: &Socket) {
-    let other = socket.local.other_end.swap(0, Ordering::AcqRel);
-    if other > 0 {
+/// The pair is not needed any more: its sleepers are woken.
+fn forget(socket: &Socket, is_free: bool) {
+    if placeholder::dismiss(socket, is_free) {
         DEFERRED.fetch_sub(1, Ordering::Relaxed);
-        attach::close_internal(other - 1);
     }
 }
 
@@ -156,7 +155,7 @@ pub(super) fn announce_end(fd: i32, socket: &Socket) -> bool {
 
 /// Releases it without an announcement.
 pub(super) fn release(socket: &Socket) {
-    forget(socket);
+    forget(socket, false);
     let port = socket.entry.local.load().port;
     ports::give(port, socket.entry.process.load(Ordering::Relaxed));
 }
@@ -172,7 +171,7 @@ pub fn dissolve(fd: i32, socket: &Socket) -> Result<(), i32> {
     {
         to_kernel(fd, socket, None);
         socket.unmark(status::SHUT_READ | status::CONNECTING);
-        forget(socket);
+        forget(socket, false);
     }
     Ok(())
 }
@@ -369,6 +368,7 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
         }
         // Who announces the connection puts another file under its number. A poll of that number would then look at the
         // new file, and sleep on at the old one.
+        placeholder::end_with_connection(&socket);
         let watched = attach::duplicate(fd).unwrap_or(fd);
         let forget_watched = || {
             if watched != fd {

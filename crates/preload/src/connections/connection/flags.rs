@@ -75,6 +75,11 @@ pub fn apply(socket: &Socket, fd: i32) {
     }
 }
 
+/// Sets the program's flags on a file of the library's own, which has no others.
+pub fn set(socket: &Socket, fd: i32) {
+    write(fd, of(socket));
+}
+
 /// Sets the program's flags on an anchor, which may be another user's file, and is not pooled afterwards.
 pub fn apply_to_anchor(socket: &Socket, fd: i32) {
     socket.mark(status::SHARED);

@@ -33,7 +33,7 @@ use crate::ground::lock::Lock;
 use crate::ground::{gate, sys};
 use crate::sockets::link::{LinkEnd, Loan};
 use crate::sockets::socket::{self, Socket, status};
-use crate::sockets::{exclusion, options, rings, signal_owner};
+use crate::sockets::{exclusion, options, placeholder, rings, signal_owner};
 use crate::waiting::epoll;
 
 use accept::is_listening;
@@ -158,6 +158,7 @@ pub fn reset_in_child() {
     accept::reset_in_child();
     refused_connects::reset_in_child();
     deferred::reset_in_child();
+    placeholder::reset_in_child();
 }
 
 /// Turns a fresh socket into a kernel TCP socket with every option the program has set.
@@ -412,7 +413,9 @@ pub fn relocate(from: i32, to: i32) {
         {
             exchange(&socket.local.reserve, from + 1, to + 1);
             exchange(&socket.local.spare, from + 1, to + 1);
+            exchange(&socket.local.first_end, from + 1, to + 1);
             exchange(&socket.local.other_end, from + 1, to + 1);
         }
     });
+    placeholder::relocate(from, to);
 }

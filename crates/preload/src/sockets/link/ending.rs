@@ -157,6 +157,13 @@ impl LinkUse {
     pub const fn link(&self) -> &'static LinkEnd {
         self.0
     }
+
+    /// Lets it go on until [`LinkEnd::remove_user`].
+    pub const fn keep(self) -> &'static LinkEnd {
+        let link = self.0;
+        core::mem::forget(self);
+        link
+    }
 }
 
 impl Deref for LinkUse {

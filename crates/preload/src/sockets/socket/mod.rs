@@ -144,7 +144,10 @@ pub struct Local {
     pub checked: AtomicU64,
     /// The port of a connection that has ended.
     pub former_port: FormerPort,
-    /// For a deferred connection, the other end of the pair that replaces it, plus one; 0 for none.
+    /// For a deferred connection, the library's duplicate of the end of a pair that is under its number, see
+    /// [`crate::sockets::placeholder`], plus one; 0 for none.
+    pub first_end: AtomicI32,
+    /// The other end, plus one; 0 for none.
     pub other_end: AtomicI32,
     /// When the deferred connection was made, in nanoseconds.
     pub deferred_at: AtomicU64,
@@ -285,6 +288,7 @@ fn reset_local(local: &Local) {
     local.reserve.store(0, Ordering::Relaxed);
     local.spare.store(0, Ordering::Relaxed);
     local.orphan.store(0, Ordering::Relaxed);
+    local.first_end.store(0, Ordering::Relaxed);
     local.other_end.store(0, Ordering::Relaxed);
     local.holds.store(0, Ordering::Relaxed);
     for count in &local.sleepers {

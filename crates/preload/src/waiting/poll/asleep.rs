@@ -8,7 +8,8 @@ use netchannel_abi::link::waiter as bits;
 use super::watches::Watch;
 use crate::descriptors::attach;
 use crate::sockets::listener::{self, sleeping, wake_ups};
-use crate::sockets::socket::Socket;
+use crate::sockets::placeholder;
+use crate::sockets::socket::{self, Socket};
 use crate::waiting::epoll::SleepingSets;
 use crate::waiting::holds::{hold, release};
 use crate::waiting::replacement;
@@ -69,7 +70,11 @@ pub(super) fn arm(set: &[pollfd], watches: &[Watch]) -> Asleep {
                 }
             }
             Watch::Set(set) => asleep.sets.push(set.announce_sleep()),
-            Watch::Deferred => asleep.deferred.extend(attach::duplicate(entry.fd)),
+            Watch::Deferred => {
+                let deferred = socket::of(entry.fd);
+                deferred.inspect(placeholder::end_with_connection);
+                asleep.deferred.extend(attach::duplicate(entry.fd));
+            }
             Watch::Kernel => {}
         }
     }
