@@ -182,6 +182,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, RECEIVING, ["", "SHUT_RDWR&100000|SHUT_RDWR&400000", "n|0|-1 EAGAIN", "-1 EPIPE"]),
     // An urgent byte, or an end, that TCP's window holds back has not arrived yet.
     rule("8.9", Once, RECEIVING, ["MSG_OOB", "100000|400000", "-1 EAGAIN|-1 EINVAL", "n|0"]),
+    rule("8.9", Once, RECEIVING, ["MSG_OOB", "send*MSG_OOB&{7,|send*MSG_OOB&20000|send*MSG_OOB&40000", "n", "n"]),
     rule("8.9", Rest, LOOKS, ["", "send*-1, MSG_OOB", "0|waited interrupted", "n|waited"]),
     rule("8.9", Rest, SENDING, ["", "100000|400000|good, -1,", "-1 ECONNRESET", "-1 EPIPE"]),
     // TCP returns as many bytes at once as the receiver's buffer holds.
