@@ -4,6 +4,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
 use crate::case::cases;
+use crate::held::{Held, cork};
 use crate::helpers::send_and_wait;
 
 cases! {
@@ -13,6 +14,7 @@ cases! {
         corner_14_fault_in_recv_leaves_what_is_behind,
         corner_14_fault_in_send,
         corner_14_fault_in_send_of_what_begins_well,
+        corner_14_fault_in_send_behind_bytes_held_back,
         corner_14_fault_in_vectors,
         corner_14_fault_in_other_arguments,
         corner_14_bad_flags_and_numbers,
@@ -109,6 +111,25 @@ fn corner_14_fault_in_send(family: Family) {
     }
     expect_quiet(server, libc::POLLIN);
     expect_alive(client, server);
+}
+
+/// Bytes that a cork or `MSG_MORE` holds back stay held back.
+fn corner_14_fault_in_send_behind_bytes_held_back(family: Family) {
+    for more in [0, libc::MSG_MORE] {
+        let (client, server) = pair(family);
+        cork(client, libc::c_int::from(more == 0));
+        let held = Held::now();
+        assert_eq!(sys::send(client, b"held", more), Ok(4));
+        for flags in [more, more | libc::MSG_DONTWAIT] {
+            // SAFETY: nothing is mapped there.
+            let answer = unsafe { sys::send_raw(client, forbidden(), 100, flags) };
+            assert_eq!(answer, Err(Errno(libc::EFAULT)));
+        }
+        held.expect_nothing(server);
+        assert_eq!(sys::send(client, b" back", more), Ok(5));
+        cork(client, 0);
+        expect_bytes(server, b"held back");
+    }
 }
 
 /// The first bytes of a buffer can be read, the others cannot: none are sent.

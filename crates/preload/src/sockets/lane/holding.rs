@@ -311,6 +311,10 @@ impl Lane {
             self.notify_sets(None);
             return sent;
         }
+        if count > 0 && sent == Err(Stop::Error(libc::EFAULT)) {
+            // Of a call that takes nothing TCP releases nothing.
+            return sent;
+        }
         let fits = sent == Ok(length) && self.is_writable();
         if !fits || count == 0 || count >= PIECE && (!corked || count.is_multiple_of(PIECE)) {
             self.release_held();
