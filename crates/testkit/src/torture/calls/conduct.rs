@@ -301,8 +301,15 @@ impl Case {
             };
             // A call that wakes a thread has made the thread ready to run before the call returns.
             let sleeps_on = self.state(actor, thread) == State::Asleep(times);
-            if !sleeps_on || self.settings.haste == self.settings.patience {
-                self.await_step(actor, place, Duration::from_millis(1), false);
+            let is_patient = self.settings.haste == self.settings.patience;
+            if !sleeps_on || is_patient {
+                // Who was woken may sleep on until the daemon has answered.
+                let patience = if is_patient && !sleeps_on {
+                    self.settings.patience
+                } else {
+                    Duration::from_millis(1)
+                };
+                self.await_step(actor, place, patience, false);
             }
         }
     }
