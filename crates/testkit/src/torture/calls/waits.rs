@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::form::Kind;
-use super::memory::first;
+use super::memory::{at, first};
 use super::program::{Program, Step};
 use super::settings::RunSettings;
 
@@ -45,7 +45,10 @@ pub fn patience(program: &Program, settings: RunSettings) -> Vec<Duration> {
             let text = step.to_string();
             text.contains("SO_RCVTIMEO") || text.contains("SO_SNDTIMEO")
         };
-        let for_others = FOR_OTHERS.contains(&step.form.name) && !limited && !has_time(step);
+        let for_others = FOR_OTHERS.contains(&step.form.name)
+            && !limited
+            && !has_time(step)
+            && !has_descriptors(step);
         if for_others {
             settings.haste
         } else {
@@ -53,6 +56,14 @@ pub fn patience(program: &Program, settings: RunSettings) -> Vec<Duration> {
         }
     });
     steps.collect()
+}
+
+/// Whether it is a call for a message with descriptors, of which the library asks the daemon.
+fn has_descriptors(step: &Step) -> bool {
+    let mut arguments = step.form.arguments.iter().zip(&step.arguments);
+    arguments.any(|(kind, argument)| {
+        matches!(kind, Kind::MessageIn | Kind::MessageOut) && at(argument, 1) == 1
+    })
 }
 
 /// Whether the call has a time-out.
@@ -75,7 +86,8 @@ mod tests {
     #[test]
     fn who_waits_for_a_time_is_given_it() {
         let text = "1 @0 recv(v1, good, 10, 0)\n2 @0 poll({v1,POLLIN}, 10)\n3 @0 poll({v1,POLLIN}, -1)\n\
-                    4 @0 connect(v1, {of,v1,4,0})\n5 @0 setsockopt(v1, SO_RCVTIMEO, {time,0,10000,0})\n6 @0 recv(v1, good, 10, 0)";
+                    4 @0 connect(v1, {of,v1,4,0})\n5 @0 sendmsg(v1, {1,1,0,v1}, 0)\n6 @0 sendmsg(v1, {1,0,0,v1}, 0)\n\
+                    7 @0 setsockopt(v1, SO_RCVTIMEO, {time,0,10000,0})\n8 @0 recv(v1, good, 10, 0)";
         let program = Program::read(text).unwrap();
         let settings = RunSettings {
             patience: Duration::from_millis(30),
@@ -85,6 +97,6 @@ mod tests {
         };
         let milliseconds = patience(&program, settings);
         let milliseconds: Vec<_> = milliseconds.iter().map(Duration::as_millis).collect();
-        assert_eq!(milliseconds, [3, 30, 3, 30, 30, 30]);
+        assert_eq!(milliseconds, [3, 30, 3, 30, 30, 3, 30, 30]);
     }
 }
