@@ -25,6 +25,7 @@ cases! {
         corner_06_waiting_for_the_receivers_first_look,
         corner_06_waiting_for_a_look_beside_a_member_of_the_kernel,
         corner_06_waiting_after_a_look_of_the_sender,
+        corner_06_waiting_beside_a_set_that_does_not_ask,
         corner_06_waiting_between_message_and_receipt,
         corner_06_waiting_for_a_listener_in_a_message,
         corner_06_waiting_for_a_listener_sent_to_oneself,
@@ -337,6 +338,56 @@ fn corner_06_waiting_after_a_look_of_the_sender(family: Family) {
         go.pass();
     };
     pass_while_one_waits(family, receiving, keeping);
+}
+
+/// The receiver's set is to tell nothing of the listener (any more), and the sender accepts.
+fn corner_06_waiting_beside_a_set_that_does_not_ask(family: Family) {
+    let edge = libc::EPOLLET.cast_unsigned();
+    let once = libc::EPOLLONESHOT.cast_unsigned();
+    for events in [0, edge, sys::IN | once, sys::IN | once | edge] {
+        let (told, end) = (Baton::new(), Baton::new());
+        let (client, port, connected) = client(family);
+        let (child, channel) = receiver(|listening| {
+            let set = sys::epoll_create().unwrap();
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 7).unwrap();
+            if events & sys::IN != 0 {
+                assert_eq!(
+                    sys::epoll_wait(set, 8, PATIENCE_MILLISECONDS)
+                        .unwrap()
+                        .len(),
+                    1
+                );
+            }
+            assert_eq!(sys::epoll_wait(set, 8, 50).unwrap().len(), 0);
+            told.pass();
+            end.take();
+            sys::epoll_control(set, libc::EPOLL_CTL_MOD, listening, sys::IN, 7).unwrap();
+            assert_eq!(
+                sys::epoll_wait(set, 8, PATIENCE_MILLISECONDS)
+                    .unwrap()
+                    .len(),
+                1
+            );
+            serve_one(listening);
+        });
+        let (listening, address) = listener(family);
+        port.send(port_of(listening));
+        connected.take();
+        sys::send_descriptor(channel, listening).unwrap();
+        told.take();
+        await_events(listening, libc::POLLIN);
+        serve_one(listening);
+        client.join();
+        // Asked again, it tells.
+        let next = fork_child(|| {
+            let next = connect_to(address);
+            expect_bytes(next, b"accepted");
+            send_all(next, b"thanks");
+        });
+        end.pass();
+        child.join();
+        next.join();
+    }
 }
 
 /// The connection comes while the listener is in a message.

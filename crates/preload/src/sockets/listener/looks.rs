@@ -30,7 +30,7 @@ impl Listener {
 
     /// Whether other processes may have the listener: it was forked, inherited over an exec, or sent in a message.
     #[inline]
-    fn may_have_others(&self) -> bool {
+    pub fn may_have_others(&self) -> bool {
         self.shared_queues().is_some() || self.is_inherited || self.awaits_strangers()
     }
 

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{EpollSet, NUMBER, inner_data, own_data};
 use crate::ground::sys;
+use crate::sockets::listener::Watcher;
 use crate::sockets::socket::{self, status};
 
 impl EpollSet {
@@ -90,23 +91,35 @@ impl EpollSet {
 
     fn take_channel(&self, fd: i32) {
         let (mut offers, mut link, mut is_queue) = (None, None, false);
+        let mut is_asked = false;
         if let Some(state) = self.state.lock() {
             link = state
                 .links
                 .iter()
                 .copied()
                 .find(|link| link.channel() == fd);
-            let mut listeners = state
+            let listeners = state
                 .listeners
                 .as_slice()
                 .iter()
                 .filter_map(|number| state.items.get(*number as usize))
-                .filter_map(|item| socket::of_word(item.word)?.listener());
-            offers = listeners.clone().find(|listener| listener.channel() == fd);
-            is_queue = listeners.any(|listener| listener.queues().contains(&fd));
+                .filter_map(|item| Some((item, socket::of_word(item.word)?.listener()?)));
+            for (item, listener) in listeners {
+                if listener.channel() == fd {
+                    offers = Some(listener);
+                    is_asked |= item.asks_for_connections();
+                }
+                is_queue |= listener.queues().contains(&fd);
+            }
+            is_asked |= state.board.is_some();
         }
         if let Some(listener) = offers {
-            listener.take_offers();
+            if is_asked || !listener.may_have_others() {
+                listener.take_offers();
+            } else {
+                // They are for other holders, until the program asks again.
+                self.remove_channel(fd);
+            }
         } else if let Some(link) = link {
             link.read_channel();
             if !link.is_alive()

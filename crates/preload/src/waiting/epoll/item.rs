@@ -192,7 +192,7 @@ impl Item {
             Kind::Listener => socket::of_word(self.word)
                 .and_then(|found| found.listener().map(|listener| (found, listener)))
                 .map_or(0, |(found, listener)| {
-                    if self.is_edge() {
+                    if self.keeps_connections() {
                         if self.wants_room() {
                             news = found.entry.transmit.news.load(Ordering::Relaxed);
                         }
@@ -235,6 +235,17 @@ impl Item {
 
     pub const fn wants_room(&self) -> bool {
         self.events & flag(EPOLLOUT | libc::EPOLLWRNORM) != 0
+    }
+
+    /// Whether the program is to be told of connections, where it is a listener.
+    pub const fn asks_for_connections(&self) -> bool {
+        self.enabled && self.events & flag(EPOLLIN | libc::EPOLLRDNORM) != 0
+    }
+
+    /// Whether a process keeps the connections of a listener of which its set has told: they would come back without
+    /// an edge. A one-shot member is told of all that waits when it is enabled again.
+    pub const fn keeps_connections(&self) -> bool {
+        self.is_edge() && !self.is_oneshot() && self.asks_for_connections()
     }
 
     /// Whether the library may report it at all.

@@ -143,7 +143,11 @@ impl EpollSet {
                     events: item.events,
                     u64: item.data,
                 };
+                let asked = state.items[number as usize].asks_for_connections();
                 Self::change(&mut state, number, &event);
+                if !asked && item.asks_for_connections() {
+                    self.watch_offers(&item);
+                }
                 None
             }
             (EPOLL_CTL_DEL, Some(number)) => {
@@ -215,6 +219,13 @@ impl EpollSet {
         let item = state.items.get(number as usize)?;
         let found = item.alive && item.word == word;
         (found && self.refresh(state, number)).then_some(number)
+    }
+
+    /// Watches the offers for a listener again, where none of its members asked for connections before.
+    fn watch_offers(&self, item: &Item) {
+        if let Some(listener) = socket::of_word(item.word).and_then(|socket| socket.listener()) {
+            self.add_channel(listener.channel(), 0);
+        }
     }
 
     pub(super) fn change(state: &mut State, number: u32, event: &libc::epoll_event) {

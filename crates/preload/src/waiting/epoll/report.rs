@@ -93,8 +93,12 @@ impl EpollSet {
                     continue;
                 };
                 let listener = socket::of_word(item.word).and_then(|socket| socket.listener());
-                // The others are asked when they are reported: that may be a question to the kernel.
-                if !item.is_edge() || listener.is_some_and(Listener::has_pending_for_edges) {
+                if !item.asks_for_connections() {
+                    listener.inspect(|listener| listener.leave_unless_accepting());
+                } else if !item.keeps_connections()
+                    // The others are asked when they are reported: that may be a question to the kernel.
+                    || listener.is_some_and(Listener::has_pending_for_edges)
+                {
                     state.ready.push(*number);
                 }
             }

@@ -303,15 +303,17 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, SETS, ["", "thread&close(|thread&dup2|thread&dup3", "waited n", "waited interrupted -1 EINTR"]),
     // A member was closed meanwhile by another thread, while a call waits for it.
     rule("8.33", Rest, SETS, ["", "thread&poll&close|thread&select&close", "n", "0|waited"]),
-    // A set takes what comes for a listener for which it does not ask.
-    rule("8.33", Rest, &["accept", "accept4"], ["", "epoll_ctl&sendmsg*{1,1,0", "n|waited n", "-1 EAGAIN|waited interrupted -1"]),
+    // An edge-triggered set keeps the connections of which it has told.
+    rule("8.33", Rest, &["accept", "accept4"], ["", "epoll_ctl*EPOLLET&sendmsg*{1,1,0", "n|waited n", "-1 EAGAIN|waited interrupted -1"]),
     // Nobody received the listener: that is seen a moment later.
     rule("8.17", Rest, RECEIVING, ["", "listen&sendmsg*{1,1,0&close(", "-1 ECONNRESET", "-1 EAGAIN"]),
     // A set that was sent in a message.
     rule("8.33", Rest, LOOKS, ["{w|,w", "epoll_create&sendmsg*{1,1,0", "n", "0|waited"]),
     rule("8.33", Rest, SETS, ["(w", "epoll_create&sendmsg*{1,1,0", "n", "0|waited"]),
     // A member that was passed on and closed comes back under its number.
-    rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close(", "0", "-1 ENOENT"]),
+    rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close", "0", "-1 ENOENT"]),
+    // It is none while it is in the message.
+    rule("8.33", Rest, LOOKS, ["", "epoll_ctl&sendmsg*{1,1,0&close", "n", "0|waited"]),
     rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close", "-1 EEXIST", "0"]),
     // A thread has a table of descriptors of its own (CLOSE_RANGE_UNSHARE).
     rule("8.36", Rest, &[], ["", "thread&close_range*2)", "", ""]),
