@@ -4,7 +4,7 @@
 use super::program::{Program, SECOND, Step};
 
 /// The kinds of address that name a listener.
-const LISTENERS: [i64; 2] = [0, 8];
+const LISTENERS: [i64; 3] = [0, 8, 11];
 
 /// Whether, up to a step, a client of each kind waits at the same time.
 pub fn is_mixed(program: &Program, place: usize) -> bool {

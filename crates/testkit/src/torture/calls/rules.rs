@@ -275,7 +275,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.13", Rest, SETS, ["", "SO_ZEROCOPY&MSG_ZEROCOPY", "n", "waited|n|0"]),
     // In the kernel the packets carry the timestamps, some moments after the first socket of the whole system has asked
     // for them.
-    rule("8.8", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n|0 flags", "n|0 flags"]),
+    rule("8.8", Once, &["recvmsg"], ["", "setsockopt*SO_TIMESTAMP", "n|0 flags|waited n", "n|0 flags|waited n"]),
     // Options of a listener also hold for connections that already wait.
     rule("8.35", Rest, RECEIVING, ["MSG_PEEK", "setsockopt*SO_PEEK_OFF&accept&fork|setsockopt*SO_PEEK_OFF&accept&exec", "n", "n|-1 EAGAIN|waited"]),
     rule("8.32", Once, &["numbers"], ["", "setrlimit|thread", "open", "open"]),
@@ -317,6 +317,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, &["epoll_ctl"], ["", "sendmsg*{1,1,0&close", "-1 EEXIST", "0"]),
     // A thread has a table of descriptors of its own (CLOSE_RANGE_UNSHARE).
     rule("8.36", Rest, &[], ["", "thread&close_range*2)", "", ""]),
+    // The file of a listener is marked, which a process that knows of no listener does not expect.
+    rule("8.23", Rest, &["sendfile"], ["", "sendmsg*{1,1,0&listen", "-1 EPIPE", "-1 EINVAL"]),
+    rule("8.23", Rest, &["accept", "accept4"], ["", "sendmsg*{1,1,0&shutdown&listen", "waited", "-1 EAGAIN"]),
     // Of two clients that wait the one whose link is new is accepted last.
     rule("8.23", Rest, RECEIVING, ["", "listen&exec&accept", "waited interrupted -1", "waited n"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "{7,|, 7)|, 7,|20000|40000|100000|400000", "0 int", "0 int"]),
