@@ -14,6 +14,7 @@ cases! {
         corner_06_rights_with_unread_data,
         corner_06_rights_with_unread_data_without_library,
         corner_06_rights_received_in_same_process,
+        corner_06_rights_of_a_member_of_a_set,
         corner_06_rights_listener,
         corner_06_rights_both_use_it,
         corner_06_rights_never_received,
@@ -153,6 +154,36 @@ fn corner_06_rights_listener(family: Family) {
         sys::connect(tcp(family), address),
         Err(Errno(libc::ECONNREFUSED))
     );
+}
+
+/// A member of a set is sent, closed, and ends. Whether the set tells of it or not, a wait ends with a signal.
+fn corner_06_rights_of_a_member_of_a_set(family: Family) {
+    extern "C" fn note(_signal: libc::c_int) {}
+    sys::handle_signal(libc::SIGUSR1, note, 0).unwrap();
+    let (client, server) = pair(family);
+    let (listening, _) = listener(family);
+    let set = sys::epoll_create().unwrap();
+    for member in [client, listening] {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, sys::IN, 7).unwrap();
+    }
+    assert_eq!(sys::epoll_wait(set, 8, 20).unwrap().len(), 0);
+    let [ours, theirs] = unix_pair();
+    for member in [client, listening] {
+        sys::send_descriptor(ours, member).unwrap();
+        sys::close(member).unwrap();
+    }
+    sys::close(server).unwrap();
+    let (thread, task) = start_thread(move || sys::epoll_wait(set, 8, -1).map(drop));
+    eventually("the wait ends", || {
+        let _ = sys::signal_thread(task, libc::SIGUSR1);
+        thread.is_finished()
+    });
+    assert!(matches!(
+        join_thread(thread),
+        Ok(()) | Err(Errno(libc::EINTR))
+    ));
+    let client = sys::recv_descriptor(theirs).expect("recvmsg");
+    expect_end(client);
 }
 
 fn corner_06_rights_both_use_it(family: Family) {

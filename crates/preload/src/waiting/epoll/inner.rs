@@ -61,7 +61,10 @@ impl EpollSet {
         let known = state.board.is_none() || self.refresh(&mut state, number);
         let item = state.items.get(index).copied();
         let Some(item) = item.filter(|item| known && item.alive) else {
-            return Self::note_stranger(&mut state, number);
+            if !Self::note_stranger(&mut state, number) {
+                self.reported_stranger.store(true, Ordering::Relaxed);
+            }
+            return;
         };
         drop(state);
         let Some(lane) = item.lane() else { return };

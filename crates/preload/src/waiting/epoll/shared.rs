@@ -351,10 +351,11 @@ impl EpollSet {
         }
     }
 
-    /// Notes a token of a member that this process does not have: another process added it.
-    pub(super) fn note_stranger(state: &mut State, number: u32) {
+    /// Notes a token of a member that this process does not have: another process added it. Whether it is to be
+    /// reported.
+    pub(super) fn note_stranger(state: &mut State, number: u32) -> bool {
         let Some(entry) = state.board.as_ref().and_then(|board| board.entry(number)) else {
-            return;
+            return false;
         };
         let events = entry.events.load(Ordering::Relaxed) & flag(EPOLLIN | EPOLLRDNORM);
         if entry.life().is_some()
@@ -366,7 +367,9 @@ impl EpollSet {
             state
                 .strangers
                 .push(libc::epoll_event { events, u64: data });
+            return true;
         }
+        false
     }
 
     /// Reports members that only other processes have. They are reported again while they have a token.

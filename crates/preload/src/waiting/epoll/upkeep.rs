@@ -153,6 +153,7 @@ pub fn forget(fd: i32, socket: &Socket) {
         };
         let lingering = other.map(|_| fd);
         member.set.end_lingering(&mut state, member.item, lingering);
+        let is_shared = state.board.is_some();
         let Some(item) = item_of(&mut state, &member, socket) else {
             continue;
         };
@@ -169,8 +170,13 @@ pub fn forget(fd: i32, socket: &Socket) {
                 }
             }
             None => {
-                // Relatives that hold the socket keep it as a member of the shared set.
-                let everywhere = socket.entry.references.load(Ordering::Acquire) <= 1;
+                // Relatives that hold the socket keep it as a member of the shared set. Of any other set the kernel would
+                // report it as long as another process has it, or a message.
+                let everywhere = !is_shared || socket.entry.references.load(Ordering::Acquire) <= 1;
+                if item.word.kind() == Kind::Listener && !is_shared {
+                    let set = member.set.fd.load(Ordering::Relaxed);
+                    let _ = sys::epoll_control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                }
                 member.set.remove(&mut state, member.item, everywhere);
                 drop(state);
                 // A wake-up may have gone to the closed socket.
