@@ -156,6 +156,7 @@ fn find_connection(
         }
         let would_wait = !socket.has(status::NONBLOCKING);
         if is_nonblocking(fd, socket, listener) {
+            listener.end_report();
             return Err(libc::EAGAIN);
         }
         if !would_wait {

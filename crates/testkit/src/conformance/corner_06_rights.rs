@@ -15,6 +15,7 @@ cases! {
         corner_06_rights_with_unread_data_without_library,
         corner_06_rights_received_in_same_process,
         corner_06_rights_of_a_member_of_a_set,
+        corner_06_rights_of_a_socket_that_connects_later,
         corner_06_rights_listener,
         corner_06_rights_both_use_it,
         corner_06_rights_never_received,
@@ -184,6 +185,28 @@ fn corner_06_rights_of_a_member_of_a_set(family: Family) {
     ));
     let client = sys::recv_descriptor(theirs).expect("recvmsg");
     expect_end(client);
+}
+
+/// An accept finds it after one that has found nothing, without a look between them.
+fn corner_06_rights_of_a_socket_that_connects_later(family: Family) {
+    let (listening, address) = listener(family);
+    set_nonblocking(listening);
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, sys::IN, 7).unwrap();
+    let first = connect_to(address);
+    assert_eq!(
+        sys::epoll_wait(set, 8, PATIENCE_MILLISECONDS)
+            .unwrap()
+            .len(),
+        1
+    );
+    expect_alive(first, sys::accept(listening).unwrap());
+    assert_eq!(sys::accept(listening), Err(Errno(libc::EAGAIN)));
+    let [ours, _theirs] = unix_pair();
+    let second = tcp(family);
+    sys::send_descriptor(ours, second).unwrap();
+    sys::connect(second, address).unwrap();
+    expect_alive(second, sys::accept(listening).unwrap());
 }
 
 fn corner_06_rights_both_use_it(family: Family) {

@@ -338,6 +338,11 @@ impl Listener {
         self.was_reported.store(true, Ordering::Relaxed);
     }
 
+    /// Called where an accept has found nothing anywhere: what comes now may be found by the next one, without a report.
+    pub fn end_report(&self) {
+        self.was_reported.store(false, Ordering::Relaxed);
+    }
+
     /// Notes that the kernel has reported a connection in its queue: an accept has to look there.
     pub fn note_kernel_report(&self) {
         // Release: pairs with the acquire in `may_skip_kernel`, in whichever thread the program accepts.
