@@ -295,6 +295,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "n|waited n", "-1 ECONNRESET|-1 EAGAIN|waited interrupted -1"]),
     rule("8.32", Rest, &["epoll_ctl"], ["", "setrlimit*NOFILE&fork", "0", "-1 EMFILE"]),
     rule("8.32", Rest, &["shutdown", "getpeername"], ["", "setrlimit*NOFILE&sendmsg*{1,1,0&close", "0|-1 EFAULT", "-1 ENOTCONN"]),
+    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "-1 EPIPE", "-1 EISCONN"]),
     rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&unspec", "-1 ECONNRESET", "-1 EPIPE"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     // A member that only a relative has is told by a later look.
@@ -308,6 +309,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, &["accept", "accept4"], ["", "epoll_ctl*EPOLLET&sendmsg*{1,1,0", "n|waited n", "-1 EAGAIN|waited interrupted -1"]),
     // Nobody received the listener: that is seen a moment later.
     rule("8.17", Rest, RECEIVING, ["", "listen&sendmsg*{1,1,0&close(", "-1 ECONNRESET", "-1 EAGAIN"]),
+    // A listener that is a member under two numbers.
+    rule("8.33", Rest, SETS, ["", "listen&EPOLLET&sendmsg*{1,1,0&recvmsg", "2 ", "1 "]),
     // A set that was sent in a message.
     rule("8.33", Rest, LOOKS, ["{w|,w", "epoll_create&sendmsg*{1,1,0", "n", "0|waited"]),
     rule("8.33", Rest, SETS, ["(w", "epoll_create&sendmsg*{1,1,0", "n", "0|waited"]),
