@@ -100,7 +100,7 @@ fn is_ready() -> bool {
 #[cold]
 fn register() {
     let _ = housekeeping::HOUSEKEEPING.set(&Housekeeper);
-    let _ = limits::SPARES.set(placeholder::drop_spares);
+    let _ = limits::SPARES.set(|| placeholder::drop_idle() | socket::drop_spares());
     let _ = socket::FREE_ELSEWHERE.set(foreign::free);
     let _ = owner_table::RELEASE_REFERENCE.set(ended_processes::release_reference);
     let _ = link::ending::UNUSED.set(foreign::unused);

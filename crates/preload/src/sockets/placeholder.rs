@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descriptors::{attach, limits};
 use crate::ground::sys;
-use crate::sockets::socket::{self, Socket};
+use crate::sockets::socket::Socket;
 
 /// Idle pairs: both numbers plus one, the first end's above; 0 for none. An event loop announces one connection, and
 /// begins the next, so that few are idle at a time.
@@ -116,16 +116,11 @@ pub fn dismiss(socket: &Socket, is_free: bool) -> bool {
     true
 }
 
-/// Closes descriptors that the library can do without, here and for virtual sockets. Whether there were any.
+/// Closes the idle pairs: numbers are short, or this is a forked child, whose parent goes on to use them. Whether there
+/// were any.
 #[cold]
-pub fn drop_spares() -> bool {
-    let idle = IDLE.iter().filter_map(take_from).map(Pair::close).count();
-    socket::drop_spares() || idle > 0
-}
-
-/// In a forked child: its parent goes on to use them.
-pub fn reset_in_child() {
-    IDLE.iter().filter_map(take_from).for_each(Pair::close);
+pub fn drop_idle() -> bool {
+    IDLE.iter().filter_map(take_from).map(Pair::close).count() > 0
 }
 
 /// Notes that a descriptor of the library has a new number.

@@ -4,6 +4,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::deferred::reported;
 
 cases! {
     families: [
@@ -70,10 +71,6 @@ fn set_with(listening: Descriptor, events: u32) -> Descriptor {
     let set = sys::epoll_create().unwrap();
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 7).unwrap();
     set
-}
-
-fn reported(set: Descriptor, timeout: libc::c_int) -> usize {
-    sys::epoll_wait(set, 8, timeout).unwrap().len()
 }
 
 fn accept_saying(listening: Descriptor, bytes: &[u8]) -> Descriptor {

@@ -366,9 +366,9 @@ pub fn before_receive(fd: i32, flags: i32) -> Result<bool, i32> {
         if left == 0 {
             return Err(libc::EAGAIN);
         }
+        placeholder::end_with_connection(&socket);
         // Who announces the connection puts another file under its number. A poll of that number would then look at the
         // new file, and sleep on at the old one.
-        placeholder::end_with_connection(&socket);
         let watched = attach::duplicate(fd).unwrap_or(fd);
         let forget_watched = || {
             if watched != fd {

@@ -158,7 +158,7 @@ pub fn reset_in_child() {
     accept::reset_in_child();
     refused_connects::reset_in_child();
     deferred::reset_in_child();
-    placeholder::reset_in_child();
+    placeholder::drop_idle();
 }
 
 /// Turns a fresh socket into a kernel TCP socket with every option the program has set.

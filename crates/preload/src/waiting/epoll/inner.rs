@@ -61,10 +61,7 @@ impl EpollSet {
         let known = state.board.is_none() || self.refresh(&mut state, number);
         let item = state.items.get(index).copied();
         let Some(item) = item.filter(|item| known && item.alive) else {
-            if !Self::note_stranger(&mut state, number) {
-                self.reported_stranger.store(true, Ordering::Relaxed);
-            }
-            return;
+            return self.note_stranger(&mut state, number);
         };
         drop(state);
         let Some(lane) = item.lane() else { return };

@@ -104,10 +104,7 @@ impl EpollSet {
         let known = state.board.is_none() || self.refresh(&mut state, number);
         let item = state.items.get(number as usize).copied();
         let Some(item) = item.filter(|item| known && item.alive) else {
-            if !Self::note_stranger(&mut state, number) {
-                // The kernel reports it again at once.
-                self.reported_stranger.store(true, Ordering::Relaxed);
-            }
+            self.note_stranger(&mut state, number);
             return None;
         };
         drop(state);

@@ -351,9 +351,16 @@ impl EpollSet {
         }
     }
 
-    /// Notes a token of a member that this process does not have: another process added it. Whether it is to be
-    /// reported.
-    pub(super) fn note_stranger(state: &mut State, number: u32) -> bool {
+    /// Notes news of a member that this process does not have: another process added it, or nobody has it any more.
+    pub(super) fn note_stranger(&self, state: &mut State, number: u32) {
+        if !Self::queue_stranger(state, number) {
+            // The kernel tells of it again at once.
+            self.reported_stranger.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Queues it where the program is to be told of it. Whether it is.
+    fn queue_stranger(state: &mut State, number: u32) -> bool {
         let Some(entry) = state.board.as_ref().and_then(|board| board.entry(number)) else {
             return false;
         };
