@@ -9,9 +9,9 @@
 //! | Unlisten | 0 listener, or 0 for all that were not announced after an exec; 1 not 0 where it may listen for nobody any more, 2 not 0 where the program has never waited for its connections: then no other acceptor is woken | | |
 //! | Queue | 0 listener, 1 the name of the queue that its holders have together, or 0 where the program has no part in it any more, 2 flags | 0 how many programs accept from it and go on to | |
 //! | Join | 0 listener, 1 link whose connections go through the listener's queue | 0 slots, 1 arena bytes, 2 user of the client | <- link |
-//! | Enter | 0 listener, 1 link whose connections go through the listener's queue, 2 slot: for a client in another network namespace than the queue | | -> the acceptor's end of the anchor |
+//! | Enter | 0 listener, 1 link whose connections go through the listener's queue, 2 slot, 3 ring for the acceptor (a `Geometry`), or 0: for a client in another network namespace than the queue | | -> the acceptor's end of the anchor |
 //! | Connect | 0 listener, 1-3 destination, which must be the listener's, 4 not 0 for a link whose connections go through the listener's queue, of which the memory is all that is answered | 0 link, 1 slots, 2 arena bytes, 3 anchors that follow, 4 user of all that hold the listener, or accept from its queue; all ones where there are several, 5-7 the addresses of the tenant of that listener, if it is another one | <- link, link channel, anchors |
-//! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to leave it to whoever comes to hold the listener, the own next image too, where no other program does yet, 4 user of the client, for a link that the daemon does not know | | -> link, link channel, anchor |
+//! | Reoffer | 0 link, 1 listener, 2 slot, 3 not 0 to leave it to whoever comes to hold the listener, the own next image too, where no other program does yet, 4 user of the client, for a link that the daemon does not know, 5 ring for the acceptor (a `Geometry`), or 0 | | -> link, link channel, anchor |
 //! | Ports | 0 how many, or 0 and the socket that shows the port: then 1-3 to where it is to be connected, 5 process | 0 first port, 1 how many | -> a TCP socket that the program has bound to the port, if it asks for that one |
 //! | Deposit | 0 cookie of the anchor, 1 link, 2 slot, 3 role, 4 generation, 5 region that has the socket, 6 its entry there | | -> link |
 //! | Names | | | <- the program's end of a pair over which the stack of its tenant takes questions to name servers (below) |
@@ -26,7 +26,7 @@
 //! program, 6 first slot, 7 whether it is one connection of a link that another holder of the listener keeps, 8 user of
 //! that program, or the highest number where no user needs a check: for the daemon itself, or a program of the same
 //! user that passes on a link of a former daemon, 9-11 the addresses of that program's tenant, if it is another one
-//! ([`crate::tenant`]); descriptors: link, link channel, anchors. There is no answer: the
+//! ([`crate::tenant`]), 12 for one connection the ring that its acceptor may use, or 0; descriptors: link, link channel, anchors. There is no answer: the
 //! receiver holds the server's end of the link from then on. `Look` has neither words nor descriptors: an acceptor has
 //! ended, whom a connection in the queue may have woken, and another one is to look there.
 //!

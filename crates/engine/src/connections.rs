@@ -125,7 +125,9 @@ impl CoreEngine {
         let anchor = anchor.filter(|anchor| is_connected(anchor, SocketType::STREAM));
         let anchor = anchor.ok_or(Refusal::Fault("an Enter without a connection"))?;
         known.joined.set(Some(acceptors));
-        let words = self.words_of_one(listener, (words[1], number, user), slot);
+        let ring = words[3];
+        let mut words = self.words_of_one(listener, (words[1], number, user), slot);
+        words[12] = ring;
         // The memory takes the place of the channel, of which a queued link has none.
         let offered = [Rc::clone(&memory), memory, Rc::new(anchor)];
         self.offer(listener, words, &offered)?;
@@ -230,7 +232,9 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::INVAL));
         }
         let passed = self.handed_over(number, listener, (link, words[4]), descriptors)?;
+        let ring = words[5];
         let mut words = self.words_of_one(listener.number(), passed.words(), slot);
+        words[12] = ring;
         words[9..12].copy_from_slice(&passed.from().to_words());
         let offered = passed.into_descriptors().into_iter();
         let offered: Vec<_> = offered.map(Rc::new).collect();

@@ -27,6 +27,7 @@ cases! {
         corner_06_waiting_for_a_look_beside_a_member_of_the_kernel,
         corner_06_waiting_after_a_look_of_the_sender,
         corner_06_waiting_beside_a_set_that_does_not_ask,
+        corner_06_waiting_and_sent_much_by_another,
         corner_06_waiting_between_message_and_receipt,
         corner_06_waiting_for_a_listener_in_a_message,
         corner_06_waiting_for_a_listener_sent_to_oneself,
@@ -439,6 +440,31 @@ fn corner_06_waiting_for_a_listener_sent_to_oneself(family: Family) {
     let server = sys::accept(sys::recv_descriptor(theirs).expect("recvmsg")).unwrap();
     accepted.pass();
     send_all(server, b"hello");
+    client.join();
+}
+
+/// Who receives the listener sends more than a small buffer, while the client reads nothing. The sender has looked at what waits.
+fn corner_06_waiting_and_sent_much_by_another(family: Family) {
+    const MUCH: usize = 60_000;
+    let (port, sent, end) = (Baton::new(), Baton::new(), Baton::new());
+    let client = fork_child(|| {
+        let port = u16::try_from(port.receive()).unwrap();
+        let socket = connect_to(family.loopback(port));
+        sent.take();
+        expect_bytes(socket, &[7; MUCH]);
+        end.pass();
+    });
+    let (child, channel) = receiver(|listening| {
+        let server = sys::accept(listening).unwrap();
+        assert_eq!(sys::send(server, &[7; MUCH], libc::MSG_DONTWAIT), Ok(MUCH));
+        sent.pass();
+        end.take();
+    });
+    let (listening, _) = listener(family);
+    port.send(port_of(listening));
+    await_events(listening, libc::POLLIN);
+    sys::send_descriptor(channel, listening).unwrap();
+    child.join();
     client.join();
 }
 

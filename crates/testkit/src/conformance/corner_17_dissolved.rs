@@ -16,6 +16,7 @@ cases! {
         corner_17_dissolved_connects_to_another_family,
         corner_17_dissolved_leaves_its_error_beside_a_reader,
         corner_17_dissolved_has_no_peer,
+        corner_17_dissolved_has_no_urgent_byte,
     ];
 }
 
@@ -23,9 +24,18 @@ const QUIET: libc::c_int = libc::MSG_NOSIGNAL;
 
 /// Runs `look` in both processes, one after the other, after one of them has dissolved the connection.
 fn dissolved(family: Family, before: impl Fn(Descriptor), look: impl Fn(Descriptor)) {
+    dissolved_with_peer(family, |client, _| before(client), look);
+}
+
+/// As [`dissolved`], where the peer does something before, too.
+fn dissolved_with_peer(
+    family: Family,
+    before: impl Fn(Descriptor, Descriptor),
+    look: impl Fn(Descriptor),
+) {
     for by_child in [false, true] {
-        let (client, _server) = pair(family);
-        before(client);
+        let (client, server) = pair(family);
+        before(client, server);
         let (go, done) = (Baton::new(), Baton::new());
         let child = fork_child(|| {
             if by_child {
@@ -196,4 +206,24 @@ fn corner_17_dissolved_has_no_peer(family: Family) {
             assert_eq!(socket_error(client), Errno(libc::ECONNRESET));
         },
     );
+}
+
+fn corner_17_dissolved_has_no_urgent_byte(family: Family) {
+    let urgent = |client, server| {
+        assert_eq!(sys::send(server, b"!", libc::MSG_OOB), Ok(1));
+        await_events(client, libc::POLLPRI);
+    };
+    dissolved_with_peer(family, urgent, |client| {
+        assert_eq!(socket_error(client), Errno(libc::ECONNRESET));
+        assert_eq!(
+            poll_one(client, libc::POLLPRI | libc::POLLIN, 0) & libc::POLLPRI,
+            0
+        );
+        assert_eq!(sys::at_mark(client), Ok(false));
+        let received = sys::recv(client, &mut [0; 8], libc::MSG_OOB);
+        assert_eq!(received, Err(Errno(libc::EINVAL)));
+        let [_reader, writer] = sys::pipe(0).unwrap();
+        let spliced = sys::splice(client, writer, 8, 0);
+        assert_eq!(spliced, Err(Errno(libc::ENOTCONN)));
+    });
 }

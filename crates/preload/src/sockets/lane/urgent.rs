@@ -52,7 +52,9 @@ impl Lane {
     #[cold]
     fn look_for_mark(&self) -> Option<Ahead> {
         // The generation before the words that it guards. Acquire: pairs with the release in `side::set_up`.
-        if self.peer().generation.load(Ordering::Acquire) != self.generation {
+        if self.peer().generation.load(Ordering::Acquire) != self.generation
+            || self.socket.has(status::DISSOLVED)
+        {
             return None;
         }
         let tail = self.peer_tail();

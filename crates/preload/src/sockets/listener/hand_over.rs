@@ -130,6 +130,7 @@ impl Listener {
         words[3] = u64::from(to_newcomers);
         // The user that the daemon named which made the link; another daemon does not know it.
         words[4] = pending.link.user().map_or(u64::MAX, u64::from);
+        words[5] = pending.ring_for_other();
         // A connection without its link's channel is sent with a spare one.
         let spare = if pending.link.is_own() && pending.link.is_alive() {
             None
@@ -147,6 +148,8 @@ impl Listener {
         if done {
             attach::close_internal(pending.loan.anchor);
             pending.link.remove_user();
+        } else {
+            pending.link.free_reserved(pending.loan.handle);
         }
         done
     }

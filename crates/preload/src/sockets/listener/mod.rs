@@ -9,6 +9,7 @@ mod links;
 mod looks;
 mod option_snapshots;
 mod pending;
+mod pending_connection;
 mod pending_queue;
 mod queue;
 mod renewal;
@@ -55,6 +56,7 @@ pub use links::{
     leave_queues, listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels,
     relocate, reset_in_child, return_to_queues, server_links, stop_looking,
 };
+pub use pending_connection::{Addresses, Pending};
 pub use queue::{enter, may_enter};
 pub use shared_queues::{before_adoption, before_fork, before_scarcity, settle_unwatched};
 pub use wait_set::{WaitSet, place};
@@ -73,55 +75,6 @@ pub trait Watcher: Sync {
 
 /// Adds a link to event loops that watch any listener. Registered by the module that knows the loops.
 pub static ADD_LINK: OnceLock<fn(&'static LinkEnd)> = OnceLock::new();
-
-/// A connection that waits to be accepted.
-#[derive(Clone, Copy)]
-pub struct Pending {
-    /// The link over which it came.
-    pub link: &'static LinkEnd,
-    /// Its slot and anchor.
-    pub loan: Loan,
-    /// The addresses at the time of its arrival; the client can overwrite them at any time.
-    pub addresses: Addresses,
-    /// The ring that a relative sent with it, a [`Geometry`](netchannel_abi::link::Geometry) word; 0 for none.
-    pub ring: u64,
-    /// The time of its announcement, in the clock's units; 0 for long ago.
-    pub announced: u64,
-    /// Its anchor already has the number that the accept returns.
-    pub in_place: bool,
-    /// The era of its listener's options in which it came.
-    pub era: u64,
-}
-
-/// The addresses of a connection as the client named them.
-#[derive(Clone, Copy)]
-pub struct Addresses {
-    /// The listener's.
-    pub local: Address,
-    /// The client's.
-    pub peer: Address,
-    /// The owner of that port at that time, see [`names::owner_of_port`].
-    pub owner: u64,
-}
-
-impl Pending {
-    /// A connection that has just come.
-    fn new(link: &'static LinkEnd, loan: Loan) -> Option<Self> {
-        let slot = link.slot(loan.handle.index)?;
-        let (local, peer) = (slot.meta.server.load(), slot.meta.client.load());
-        let owner = attach::current().map_or(0, |own| names::owner_of_port(own, peer.port));
-        let addresses = Addresses { local, peer, owner };
-        Some(Self {
-            link,
-            loan,
-            addresses,
-            ring: 0,
-            announced: 0,
-            in_place: false,
-            era: 0,
-        })
-    }
-}
 
 /// Most connections of the kernel that are taken before virtual ones at first.
 const MOST_OLD: u32 = 256;
@@ -554,7 +507,9 @@ impl Listener {
             anchor: attach::make_internal(anchor),
             nonblocking,
         };
-        self.push(Pending::new(link, loan)?);
+        let mut pending = Pending::new(link, loan)?;
+        pending.take_ring(words[12]);
+        self.push(pending);
         Some(())
     }
 }

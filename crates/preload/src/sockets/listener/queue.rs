@@ -243,9 +243,7 @@ fn open(link: &'static LinkEnd, anchor: i32, handle: Handle, ring: u64) -> Optio
         nonblocking: false,
     };
     let mut pending = Pending::new(link, loan)?;
-    let given = Geometry::from_word(ring);
-    let usable = given != small && link.layout.accepts(Role::Server, index, given);
-    pending.ring = if usable { ring } else { 0 };
+    pending.take_ring(ring);
     Some(pending)
 }
 
@@ -351,6 +349,7 @@ fn offer(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, 
     words[0] = u64::from(target.listener);
     words[1] = link.number;
     words[2] = u64::from(handle.index);
+    words[3] = link.lent_ring(handle).map_or(0, Geometry::to_word);
     let offer = || attach::request(Operation::Enter, words, &[theirs], &mut [-1; sys::MOST]);
     let mut offered = made.and_then(|_| offer());
     for _ in 0..OFFERS {

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
-use netchannel_abi::link::{Geometry, Role};
+use netchannel_abi::link::Role;
 use netchannel_abi::program::SocketEntry;
 
 use super::queue::Queue;
@@ -30,8 +30,6 @@ use crate::sockets::{foreign, socket};
 /// Words of a message: all that a process that does not know the link needs for the connection.
 const WORDS: usize = 21;
 const BYTES: usize = WORDS * size_of::<u64>();
-/// Size of the ring that is handed over, where the arena is not large.
-const LEAST_APART_LOG2: u32 = 18;
 /// How often a process tries again while another one takes a connection.
 const TRIES: usize = 100;
 
@@ -102,7 +100,6 @@ impl SharedQueues {
             link,
             loan,
             addresses,
-            ring,
             era,
             ..
         } = pending;
@@ -110,7 +107,7 @@ impl SharedQueues {
         if memory < 0 {
             return false;
         }
-        let apart = link.reserve_for_other(loan.handle, LEAST_APART_LOG2);
+        let ring = pending.ring_for_other();
         let (local, peer) = (addresses.local.to_words(), addresses.peer.to_words());
         let tenant = link.tenant().to_words();
         let words: [u64; WORDS] = [
@@ -121,7 +118,7 @@ impl SharedQueues {
             loan.handle.to_word(),
             u64::from(link.relayed.load(Ordering::Relaxed)) << 1 | u64::from(loan.nonblocking),
             link.user().map_or(u64::MAX, u64::from),
-            apart.map_or(*ring, Geometry::to_word),
+            ring,
             local[0],
             local[1],
             local[2],
@@ -280,27 +277,22 @@ fn read(bytes: &[u8], fds: &[i32], in_place: Option<i32>) -> Option<Pending> {
         },
         nonblocking: flags & 1 != 0,
     };
-    if link.is_own() {
-        link.free_reserved(loan.handle);
-    }
     let addresses = Addresses {
         local: Address::from_words([l0, l1, l2]),
         peer: Address::from_words([p0, p1, p2]),
         owner,
     };
-    let ring = Geometry::from_word(ring);
-    let index = loan.handle.index as usize;
-    let usable = !link.is_own() && link.layout.accepts(Role::Server, index, ring);
-    let ring = if usable { ring.to_word() } else { 0 };
-    Some(Pending {
+    let mut pending = Pending {
         link,
         loan,
         addresses,
-        ring,
+        ring: 0,
         announced: 0,
         in_place: in_place.is_some(),
         era,
-    })
+    };
+    pending.take_ring(ring);
+    Some(pending)
 }
 
 impl Listener {

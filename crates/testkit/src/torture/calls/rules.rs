@@ -361,6 +361,7 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, &[], ["", "", "-1 errno 512", ""]),
     rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "n", ""]),
     rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
+    rule("the kernel shows an errno of its own", Rest, LOOKS, ["", "recvmmsg", "waited interrupted n", "waited interrupted -1 EINTR"]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "n", "0|n|waited"]),
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n|waited interrupted n"]),
