@@ -6,6 +6,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno, HUP, IN, RDHUP};
 
 use crate::case::cases;
+use crate::corner_06_rights::receiver;
 use crate::helpers::send_and_wait;
 
 cases! {
@@ -21,6 +22,7 @@ cases! {
         corner_12_dissolve_in_an_event_loop,
         corner_12_dissolve_of_a_listener,
         corner_12_dissolve_gives_the_port_of_a_listener_back,
+        corner_12_dissolve_of_a_passed_listener_in_a_set,
         corner_12_dissolve_of_what_is_not_connected,
         corner_12_dissolve_many_times,
         corner_12_dissolve_leaves_an_error,
@@ -259,6 +261,30 @@ fn corner_12_dissolve_gives_the_port_of_a_listener_back(family: Family) {
         assert_eq!(seen.port() == port, bound == Some(named), "{bound:?}");
         expect_alive(listening, server);
     }
+}
+
+/// There is room for one event, and a connection waits that came before.
+fn corner_12_dissolve_of_a_passed_listener_in_a_set(family: Family) {
+    let (received, end) = (Baton::new(), Baton::new());
+    let (child, channel) = receiver(|_listening| {
+        received.pass();
+        end.take();
+    });
+    let (listening, address) = listener(family);
+    let _client = connect_to(address);
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, 0, 7).unwrap();
+    sys::send_descriptor(channel, listening).unwrap();
+    received.take();
+    assert_eq!(connect_unspecified(listening), Ok(()));
+    let told = sys::epoll_wait(set, 1, 0).unwrap();
+    let told: Vec<_> = told
+        .iter()
+        .map(|event| (event.data, event.events))
+        .collect();
+    assert_eq!(told, [(7, HUP)]);
+    end.pass();
+    child.join();
 }
 
 fn corner_12_dissolve_of_what_is_not_connected(family: Family) {

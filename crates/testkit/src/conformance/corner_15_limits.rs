@@ -6,6 +6,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::corner_06_rights::unix_pair;
 use crate::helpers::leave_one_number;
 
 cases! {
@@ -26,6 +27,7 @@ cases! {
         corner_15_limit_accept_emfile_keeps_the_connection,
         corner_15_limit_low_from_the_start,
         corner_15_limit_of_none_waits_go_on,
+        corner_15_limit_of_who_receives_a_listener,
         corner_15_vfork_child_execs,
         corner_15_vfork_child_closes,
         corner_15_spawn_with_file_actions,
@@ -68,6 +70,26 @@ fn corner_15_limit_of_none_waits_go_on(family: Family) {
     assert_eq!(quiet, Ok(0));
     assert_eq!(polled, Err(Errno(libc::EINVAL)));
     assert_eq!((count, readable), (Ok(1), true));
+}
+
+/// There are two numbers more: one for the listener, and one.
+fn corner_15_limit_of_who_receives_a_listener(family: Family) {
+    let [ours, theirs] = unix_pair();
+    let go = Baton::new();
+    let child = fork_child(|| {
+        go.take();
+        let _attached = tcp(family);
+        let free = sys::dup(theirs).unwrap();
+        leave_one_number(theirs);
+        sys::close(free).unwrap();
+        assert_eq!(sys::recv_descriptor(theirs).expect("recvmsg"), free);
+        assert_eq!(sys::dup(theirs), Ok(free + 1));
+        assert_eq!(sys::dup(theirs), Err(Errno(libc::EMFILE)));
+    });
+    let (listening, _) = listener(family);
+    sys::send_descriptor(ours, listening).unwrap();
+    go.pass();
+    child.join();
 }
 
 fn corner_15_select_near_fd_setsize(family: Family) {

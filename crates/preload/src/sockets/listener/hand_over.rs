@@ -24,6 +24,8 @@ impl Listener {
 
     /// The listener was shut down, for all of its holders: pending connections are reset.
     pub fn shut(&'static self) {
+        // Other holders keep the channel open, which would stay in the sets of this process.
+        self.unwatch_channel(self.channel());
         self.leave(true, true);
     }
 
@@ -100,6 +102,9 @@ impl Listener {
     pub fn retire_at_start(&self) {
         self.unlisten();
         self.is_retiring.store(true, Ordering::Relaxed);
+        if !self.has_offers() {
+            self.end_retiring();
+        }
     }
 
     /// Called when the last offer was taken.
@@ -107,6 +112,10 @@ impl Listener {
     pub(super) fn finish_retiring(&self) {
         self.unlisten();
         while self.take_next_offer() {}
+        self.end_retiring();
+    }
+
+    fn end_retiring(&self) {
         self.end_channel();
         self.is_retiring.store(false, Ordering::Relaxed);
         clear_links(|link| self.has_number(link.listener), || ());

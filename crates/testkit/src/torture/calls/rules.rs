@@ -168,6 +168,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
+    // Bytes that TCP's window holds back are no edge.
+    rule("8.9", Rest, SETS, ["", "EPOLLET&send*100000|EPOLLET&send*400000", "0|waited interrupted -1 EINTR", "n"]),
     rule("8.9", Once, &["ioctl"], ["FIONREAD", "{7,|, 7)|100000|400000", "0 int", "0 int"]),
     // A reset that lies outside of a window, or behind one that is full, is not heard of.
     rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD|100000&SHUT_RD|400000&SHUT_RD", "0", "-1 ENOTCONN"]),
