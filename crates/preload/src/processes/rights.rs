@@ -85,6 +85,10 @@ pub unsafe fn check(message: &msghdr) -> Result<(), c_int> {
 pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
     // SAFETY: the program's message and its control part, copied before they are looked at.
     unsafe {
+        if matches!(table::get(fd).kind(), Kind::Kernel | Kind::Listener) {
+            // TCP passes no descriptors.
+            return real::sendmsg(fd, message, flags);
+        }
         let Some((header, mut control)) = copy_with_control(message) else {
             return real::sendmsg(fd, message, flags);
         };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor, ET, Event, IN, ONESHOT, OUT, RDHUP};
+use netchannel_testkit::sys::{self, Descriptor, ET, Errno, Event, IN, ONESHOT, OUT, RDHUP};
 
 use crate::case::cases;
 
@@ -19,6 +19,7 @@ cases! {
         corner_09_edge_out_in_two_sets,
         corner_09_edge_in_and_out_together,
         corner_09_edge_listener,
+        corner_09_edge_listener_sent_over_tcp,
         corner_09_edge_drain_loop_large_stream,
         corner_09_edge_partial_read_then_rest_without_event,
         corner_09_oneshot_told_once,
@@ -211,6 +212,23 @@ fn corner_09_edge_listener(family: Family) {
     }
     assert_eq!(sys::accept(listening), Err(sys::Errno(libc::EAGAIN)));
     expect_silence(set);
+}
+
+/// TCP passes no descriptors, so the listener goes nowhere.
+fn corner_09_edge_listener_sent_over_tcp(family: Family) {
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let (listening, address) = listener(family);
+    let client = connect_to(address);
+    let set = set_with(listening, IN | ET);
+    set_int(listening, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 0);
+    assert_eq!(sys::send_descriptor(client, listening), Ok(()));
+    let refused = sys::send_descriptor(listening, listening);
+    assert_eq!(refused, Err(Errno(libc::EPIPE)));
+    expect_reported(set, IN);
+    expect_silence(set);
+    let server = sys::accept(listening).unwrap();
+    expect_bytes(server, b"D");
+    expect_alive(client, server);
 }
 
 fn corner_09_edge_drain_loop_large_stream(family: Family) {

@@ -172,7 +172,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, SETS, ["", "EPOLLET&send*100000|EPOLLET&send*400000", "0|waited interrupted -1 EINTR", "n"]),
     rule("8.9", Once, &["ioctl"], ["FIONREAD", "{7,|, 7)|100000|400000", "0 int", "0 int"]),
     // A reset that lies outside of a window, or behind one that is full, is not heard of.
-    rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD|100000&SHUT_RD|400000&SHUT_RD", "0", "-1 ENOTCONN"]),
+    rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_RD|100000&SHUT_RD|400000&SHUT_RD", "0|-1 EFAULT", "-1 ENOTCONN"]),
     // Nor has an end behind it arrived.
     rule("8.9", Rest, &["getpeername"], ["", "setsockopt*SO_RCVBUF&SHUT_WR", "0|-1 EFAULT", "-1 ENOTCONN"]),
     rule("8.9", Rest, &["shutdown"], ["", "setsockopt*SO_RCVBUF|100000&SHUT_WR|400000&SHUT_WR|100000&SHUT_RDWR|400000&SHUT_RDWR", "0", "-1 ENOTCONN"]),
@@ -374,6 +374,7 @@ const UNSTEADY: &[Rule] = &[
     rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "0|n|-1 EBADF|waited", "0|n|-1 EBADF|waited"]),
     // The first part of a large send may wake a waiting reader: TCP promises no more.
     rule("who waits takes what is there first of a large send", Rest, RECEIVING, ["", "8192|20000|40000|100000|400000", "waited n", "waited n"]),
+    rule("any wake-up ends a receive of no bytes", Once, RECEIVING, ["good, 0,", "TCP_NOTSENT_LOWAT&thread|TCP_NOTSENT_LOWAT&fork|SO_SNDBUF&thread|SO_SNDBUF&fork", "waited 0", "waited interrupted 0"]),
     rule("who peeks while another one reads is told some bytes twice", Once, RECEIVING, ["MSG_PEEK", "thread|fork", "waited", "waited interrupted|waited n"]),
     rule("which of several that receive gets which bytes is no promise", Rest, RECEIVING, ["MSG_WAITALL", "thread|fork", "waited n", "waited n|waited interrupted n"]),
     rule("which of several threads accepts is no promise", Rest, &["accept", "accept4"], ["", "thread", "waited n|waited interrupted -1 EINTR", "waited n|waited interrupted -1 EINTR"]),
