@@ -26,9 +26,10 @@
 //! program, 6 first slot, 7 whether it is one connection of a link that another holder of the listener keeps, 8 user of
 //! that program, or the highest number where no user needs a check: for the daemon itself, or a program of the same
 //! user that passes on a link of a former daemon, 9-11 the addresses of that program's tenant, if it is another one
-//! ([`crate::tenant`]), 12 for one connection the ring that its acceptor may use, or 0; descriptors: link, link channel, anchors. There is no answer: the
-//! receiver holds the server's end of the link from then on. `Look` has neither words nor descriptors: an acceptor has
-//! ended, whom a connection in the queue may have woken, and another one is to look there.
+//! ([`crate::tenant`]), 12 for one connection the ring that its acceptor may use, or 0; descriptors: link, link channel,
+//! anchors. There is no answer: the receiver holds the server's end of the link from then on. `Look` has neither words
+//! nor descriptors: an acceptor has ended, whom a connection in the queue may have woken, and another one is to look
+//! there.
 //!
 //! The kernel names the sender with each message (`SCM_CREDENTIALS`); the socket on which it came does not count. A
 //! process that has changed its user attaches anew, with a region of its own, before it is given anything else.

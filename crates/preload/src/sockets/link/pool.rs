@@ -7,6 +7,7 @@ use netchannel_abi::link::{Geometry, Role, SMALL_RING_LOG2, Slot, side_flags};
 use netchannel_abi::message::{Message, Operation};
 use netchannel_ring::side;
 
+use super::queued::LEAST_APART_LOG2;
 use super::{LinkEnd, Loan, SlotLedger, State};
 use crate::descriptors::{attach, limits, ports};
 use crate::ground::sys;
@@ -282,8 +283,8 @@ impl LinkEnd {
     }
 
     /// (server) Reserves a ring for a connection that goes to another process. It is freed with the slot.
-    pub fn reserve_for_other(&self, handle: Handle, least: u32) -> Option<Geometry> {
-        let ring = self.allocate_for_other(least)?;
+    pub fn reserve_for_other(&self, handle: Handle) -> Option<Geometry> {
+        let ring = self.allocate_for_other(LEAST_APART_LOG2)?;
         let mut state = self.state.lock()?;
         match state.slots.get_mut(handle.index as usize) {
             Some(lent) => lent.blocks = [Some(ring), None],

@@ -11,7 +11,7 @@ use super::{LinkEnd, Loan, SlotLedger, ending};
 use crate::ground::sys;
 
 /// Size of the ring that is lent to the acceptor, where the arena is not large.
-const LEAST_APART_LOG2: u32 = 18;
+pub(super) const LEAST_APART_LOG2: u32 = 18;
 
 impl LinkEnd {
     /// (client) Adopts a link of which the daemon gave the memory (consumed) to this process only.

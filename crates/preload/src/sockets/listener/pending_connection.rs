@@ -6,9 +6,6 @@ use netchannel_abi::link::{Geometry, Role};
 use crate::descriptors::{attach, names};
 use crate::sockets::link::{LinkEnd, Loan};
 
-/// Size of the ring for another process, where the arena is not large.
-const LEAST_RING_LOG2: u32 = 18;
-
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy)]
 pub struct Pending {
@@ -60,9 +57,7 @@ impl Pending {
     /// A ring for another process that accepts it, as a [`Geometry`] word; 0 for none. Such a process can allocate none
     /// from the arena. The ring is freed with the slot, or by [`LinkEnd::free_reserved`].
     pub(super) fn ring_for_other(&self) -> u64 {
-        let own = self
-            .link
-            .reserve_for_other(self.loan.handle, LEAST_RING_LOG2);
+        let own = self.link.reserve_for_other(self.loan.handle);
         own.map_or(self.ring, Geometry::to_word)
     }
 

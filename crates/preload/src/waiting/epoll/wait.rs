@@ -179,12 +179,13 @@ impl EpollSet {
             Ok((seen, self.filter_own(out, have, seen)))
         };
         let (seen, mut kept) = poll()?;
+        let ours = ours || kept < seen;
         if kept == 0 && seen > 0 && seen == room {
             // The library's own events filled the answer: those of members may be behind them.
             kept = poll()?.1;
         }
         self.turns.note_poll(kept > 0);
-        Ok((kept, kept < seen || ours))
+        Ok((kept, ours))
     }
 
     /// Puts members that stay into the inner set, now and then: a loop that never sleeps must notice killed peers, too.
