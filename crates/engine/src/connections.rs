@@ -125,9 +125,7 @@ impl CoreEngine {
         let anchor = anchor.filter(|anchor| is_connected(anchor, SocketType::STREAM));
         let anchor = anchor.ok_or(Refusal::Fault("an Enter without a connection"))?;
         known.joined.set(Some(acceptors));
-        let ring = words[3];
-        let mut words = self.words_of_one(listener, (words[1], number, user), slot);
-        words[12] = ring;
+        let words = self.words_of_one(listener, (words[1], number, user), (slot, words[3]));
         // The memory takes the place of the channel, of which a queued link has none.
         let offered = [Rc::clone(&memory), memory, Rc::new(anchor)];
         self.offer(listener, words, &offered)?;
@@ -232,9 +230,7 @@ impl CoreEngine {
             return Err(Refusal::Errno(Errno::INVAL));
         }
         let passed = self.handed_over(number, listener, (link, words[4]), descriptors)?;
-        let ring = words[5];
-        let mut words = self.words_of_one(listener.number(), passed.words(), slot);
-        words[12] = ring;
+        let mut words = self.words_of_one(listener.number(), passed.words(), (slot, words[5]));
         words[9..12].copy_from_slice(&passed.from().to_words());
         let offered = passed.into_descriptors().into_iter();
         let offered: Vec<_> = offered.map(Rc::new).collect();
@@ -242,19 +238,21 @@ impl CoreEngine {
         Ok(Answer::default())
     }
 
-    /// The words of an offer of one connection, of a link that another program keeps.
+    /// The words of an offer of one connection, of a link that another program keeps: its slot, and the ring that its
+    /// acceptor may use, or 0.
     pub(super) fn words_of_one(
         &self,
         listener: u32,
         (link, client, user): (u64, u32, u32),
-        slot: u64,
+        (slot, ring): (u64, u64),
     ) -> [u64; 14] {
         let layout = self.limits.layout();
         let [slots, arena] = [layout.slots, layout.arena].map(|size| size as u64);
         let [listener, client, user] = [listener, client, user].map(u64::from);
         let mut words = [0; 14];
-        // The last but one word marks a connection that is handed on, in contrast to a new link.
+        // The last but one of these marks a connection that is handed on, in contrast to a new link.
         words[..9].copy_from_slice(&[link, listener, slots, arena, 1, client, slot, 1, user]);
+        words[12] = ring;
         words
     }
 

@@ -116,7 +116,7 @@ impl CoreEngine {
         self.reachable(DAEMON, u64::from(listener), &Address::default())?;
         let known = self.links.get(&link).ok_or(Errno::CONNREFUSED)?;
         let memory = Rc::clone(&known.memory);
-        let words = self.words_of_one(listener, (link, RELAY, DAEMON), u64::from(slot));
+        let words = self.words_of_one(listener, (link, RELAY, DAEMON), (u64::from(slot), 0));
         // The memory takes the place of the channel: the accepting process keeps no channel.
         let offered = [Rc::clone(&memory), memory, Rc::new(anchor)];
         self.offer(listener, words, &offered)

@@ -49,6 +49,7 @@ impl Lane {
         }
     }
 
+    /// As [`Self::mark`]. A connection that was dissolved has none.
     #[cold]
     fn look_for_mark(&self) -> Option<Ahead> {
         // The generation before the words that it guards. Acquire: pairs with the release in `side::set_up`.

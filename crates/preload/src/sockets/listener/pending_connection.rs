@@ -15,7 +15,7 @@ pub struct Pending {
     pub loan: Loan,
     /// The addresses at the time of its arrival; the client can overwrite them at any time.
     pub addresses: Addresses,
-    /// The ring that a relative sent with it, a [`Geometry`] word; 0 for none.
+    /// The ring that came with it for its acceptor, a [`Geometry`] word; 0 for none.
     pub ring: u64,
     /// The time of its announcement, in the clock's units; 0 for long ago.
     pub announced: u64,
