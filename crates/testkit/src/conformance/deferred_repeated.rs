@@ -11,6 +11,7 @@ cases! {
         deferred_clients_do_not_inherit,
         deferred_clients_leave_their_sets,
         deferred_clients_are_slept_at,
+        deferred_clients_connect_again,
     ];
 }
 
@@ -103,5 +104,32 @@ fn deferred_clients_are_slept_at(family: Family) {
             None => expect_bytes(client, b"answer"),
         }
         expect_alive(client, server);
+    }
+}
+
+/// A client that connected without waiting hears once more how that went, also after bytes that met a closed listener.
+fn deferred_clients_connect_again(family: Family) {
+    for is_closed in [false, true] {
+        let (listening, address) = nonblocking_deferring(family, LONG);
+        let client = tcp(family);
+        set_nonblocking(client);
+        let connected = sys::connect(client, address);
+        assert_eq!(connected, Err(Errno(libc::EINPROGRESS)));
+        await_events(client, libc::POLLOUT);
+        if is_closed {
+            sys::close(listening).unwrap();
+            send_all(client, b"x");
+            await_events(client, libc::POLLIN);
+            let again = sys::connect(client, address);
+            assert_eq!(again, Err(Errno(libc::ECONNRESET)));
+            assert_eq!(sys::getpeername(client), Err(Errno(libc::ENOTCONN)));
+        } else {
+            send_all(client, b"x");
+            let server = accept_saying(listening, b"x");
+            assert_eq!(sys::connect(client, address), Ok(()));
+            let again = sys::connect(client, address);
+            assert_eq!(again, Err(Errno(libc::EISCONN)));
+            expect_alive(client, server);
+        }
     }
 }

@@ -219,7 +219,7 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
     if let Ok(made) = limits::for_library(make).or_else(|_| make_in_place(fd, make)) {
         options::replay(socket, made);
         match reason {
-            Some(_) => connect_from(made, &local, &peer),
+            Some(_) => connect_from(made, socket, &local, &peer),
             None => leave_error(made, libc::ECONNRESET),
         }
         flags::apply(socket, made);
@@ -248,16 +248,17 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
     ports::give(local.port, turned.entry.process.load(Ordering::Relaxed));
 }
 
-fn connect_from(made: i32, local: &Address, peer: &Address) {
+fn connect_from(made: i32, socket: &Socket, local: &Address, peer: &Address) {
     // Where the kernel has given the port to another socket, it is another one.
     let _ = bind(made, local);
-    if !connect_at_once(made, peer) {
-        connect_to_closed_listener(made, peer);
+    if !connect_at_once(made, socket, peer) {
+        connect_to_closed_listener(made, socket, peer);
     }
 }
 
-/// Connects, and lets the kernel note that it is connected, as it does for a call that waits.
-pub(super) fn connect_at_once(made: i32, to: &Address) -> bool {
+/// Connects `made`, which takes the place of `socket`. The kernel notes that it is connected, as it does for a call
+/// that waits; unless the program has still to hear so from `connect`.
+pub(super) fn connect_at_once(made: i32, socket: &Socket, to: &Address) -> bool {
     let mut connected = names::connect(made, to);
     if connected == Err(libc::EINPROGRESS) {
         let mut set = [libc::pollfd {
@@ -266,6 +267,9 @@ pub(super) fn connect_at_once(made: i32, to: &Address) -> bool {
             revents: 0,
         }];
         let _ = sys::poll(&mut set, ON_THIS_HOST, core::ptr::null());
+        if socket.has(status::CONNECTING) && set[0].revents & libc::POLLERR == 0 {
+            return true;
+        }
         connected = names::connect(made, to);
     }
     matches!(connected, Ok(()) | Err(libc::EISCONN | libc::EALREADY))
@@ -280,7 +284,7 @@ pub(super) fn bind(fd: i32, to: &Address) -> Result<usize, i32> {
 
 /// The listener is closed: over TCP its client learns that when it sends. So it connects to a listener that exists for
 /// a moment.
-fn connect_to_closed_listener(made: i32, peer: &Address) {
+fn connect_to_closed_listener(made: i32, socket: &Socket, peer: &Address) {
     let six = peer.family == INET6;
     let family = if six { libc::AF_INET6 } else { libc::AF_INET };
     let Ok(listener) = limits::stream_socket(family) else {
@@ -297,7 +301,7 @@ fn connect_to_closed_listener(made: i32, peer: &Address) {
     } else {
         Address::loopback(six, named)
     };
-    connect_at_once(made, &to);
+    connect_at_once(made, socket, &to);
     sys::close(listener);
 }
 

@@ -57,7 +57,7 @@ fn by_kernel(fd: i32, socket: &Socket, peer: &Address) -> Result<Socket, i32> {
         let _ = bind(made, &socket.entry.local.load());
     }
     let is_connected = sys::fcntl(made, libc::F_SETFL, sys::int(libc::O_NONBLOCK)).is_ok()
-        && connect_at_once(made, peer);
+        && connect_at_once(made, socket, peer);
     if !is_connected {
         sys::close(made);
         return Err(libc::ECONNRESET);
