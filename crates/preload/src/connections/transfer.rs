@@ -120,12 +120,14 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         break 'vectors;
                     }
                     if nonblocking {
-                        if finds_end(lane) {
-                            continue;
+                        if !finds_end(lane) && !housekeeping::carry() {
+                            return Err(libc::EAGAIN);
                         }
-                        // What was noted meanwhile. The next call finds it.
-                        housekeeping::carry();
-                        return Err(libc::EAGAIN);
+                        if replaced::is_replaced(lane) {
+                            // SAFETY: the caller's promise.
+                            return unsafe { replaced::receive(lane.fd, vectors, flags) };
+                        }
+                        continue;
                     }
                     // A peek leaves what it has received.
                     let received = if peek { total as u64 } else { 0 };

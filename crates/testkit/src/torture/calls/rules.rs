@@ -254,6 +254,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, RECEIVING, ["", "exec|exit| end(", "-1 EPIPE", "-1 ECONNRESET"]),
     // Who sleeps for no byte is told of a reset by the next call.
     rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit| end(", "-1 ECONNRESET", "0"]),
+    // Who has shut its side finds the end of the bytes until the reset is known.
+    rule("8.18", Rest, RECEIVING, ["", "shutdown*SHUT_RD&exec|shutdown*SHUT_RD&exit(|shutdown*SHUT_RD& end(", "-1 ECONNRESET", "0"]),
     // No message is looked for.
     rule("8.18", Rest, &["recvmmsg"], ["{0,", "exec|exit| end(", "-1 ECONNRESET", "0"]),
     // What was held back before the end is noticed meets it.
