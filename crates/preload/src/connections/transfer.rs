@@ -1,5 +1,6 @@
 //! Whole socket calls on a virtual socket: blocking or not, over several buffers, with flags.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, iovec};
@@ -12,6 +13,10 @@ use crate::ground::{cancel, real};
 use crate::sockets::lane::{Lane, ReceiveMode, Stop, Urgent};
 use crate::sockets::socket::status;
 use crate::waiting::{housekeeping, wait};
+
+thread_local! {
+    static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Receives into `vectors`.
 ///
@@ -152,15 +157,22 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                         }
                         Ok(()) => {
                             while at_start && is_woken_below_low_water(lane) {
-                                if wait::sleep_on(lane, bits::DATA, ready).is_err() {
+                                if let Err(error) = wait::sleep_on(lane, bits::DATA, ready) {
+                                    note_interruption(error);
                                     target = 1;
                                     break;
                                 }
                             }
                         }
-                        Err(_) if total > 0 => break 'vectors,
+                        Err(error) if total > 0 => {
+                            note_interruption(error);
+                            break 'vectors;
+                        }
                         // A call that was not to be woken for these bytes takes them all the same.
-                        Err(_) if at_start && lane.waits_for_low_water() => target = 1,
+                        Err(error) if at_start && lane.waits_for_low_water() => {
+                            note_interruption(error);
+                            target = 1;
+                        }
                         Err(error) => return Err(error),
                     }
                 }
@@ -176,6 +188,18 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
         lane.move_peek_offset(total, peek);
     }
     Ok(total)
+}
+
+/// A signal has ended the wait of a receive that returns bytes all the same.
+#[cold]
+#[inline(never)]
+fn note_interruption(error: i32) {
+    INTERRUPTED.set(error == libc::EINTR);
+}
+
+/// Whether a signal has ended the wait of this thread's last receive, though it returned bytes. Says so once.
+pub fn take_interruption() -> bool {
+    INTERRUPTED.replace(false)
 }
 
 /// Receives what is not part of the stream: the urgent byte, or errors, of which TCP queues none.

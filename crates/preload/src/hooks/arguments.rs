@@ -58,6 +58,16 @@ pub unsafe fn buffers_of(message: &msghdr) -> Result<user::Vectors, i32> {
     unsafe { user::vectors(message.msg_iov, message.msg_iovlen) }
 }
 
+/// How many bytes a message has, or has room for; 0 where its list is not readable.
+///
+/// # Safety
+/// The message is the program's.
+pub unsafe fn size_of_message(message: *const msghdr) -> usize {
+    // SAFETY: the caller's promise.
+    let buffers = unsafe { user::read(message).and_then(|message| buffers_of(&message)) };
+    buffers.map_or(0, |list| list.iter().map(|one| one.iov_len).sum())
+}
+
 /// Whether there is a byte to send.
 ///
 /// # Errors

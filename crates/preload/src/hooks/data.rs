@@ -394,6 +394,7 @@ hook! {
         let start = if limit > 0 { clock::nanoseconds() } else { 0 };
         let mut done = 0;
         let mut flags = flags;
+        transfer::take_interruption();
         for index in 0..count as usize {
             let message = messages.wrapping_add(index);
             let got = recvmsg(fd, &raw mut (*message).msg_hdr, flags & !libc::MSG_WAITFORONE);
@@ -423,6 +424,13 @@ hook! {
             if got == 0 && waits_on && !lane.has_input() {
                 // A signal has ended the wait without a byte, and would end the next one, too.
                 break;
+            }
+            if transfer::take_interruption() {
+                // In the kernel the signal is pending until the call returns: nothing is waited for any more.
+                flags |= libc::MSG_DONTWAIT;
+                if lane.is_at_mark() {
+                    break;
+                }
             }
             // The time is checked between messages only, as in the kernel.
             if limit == 0 || limit > 0 && clock::remaining(limit, start) == 0 {
@@ -520,6 +528,10 @@ hook! {
                 break;
             }
             done += 1;
+            if sent.cast_unsigned() < arguments::size_of_message(&raw const (*message).msg_hdr) {
+                // The rest of this one comes first.
+                break;
+            }
         }
         if done == 0 && count > 0 { -1 } else { done }
     }

@@ -15,6 +15,7 @@ cases! {
         corner_14_peeking_at_an_offset_is_inherited,
         corner_14_peeking_at_an_offset_counts_an_urgent_byte,
         corner_14_low_water_and_an_interrupted_receive,
+        corner_14_peeking_at_several_messages_interrupted,
         corner_14_nothing_to_receive,
         corner_14_nothing_to_receive_interrupted,
     ];
@@ -206,4 +207,29 @@ fn corner_14_nothing_to_receive_interrupted(family: Family) {
     // Linux leaves an errno of its own.
     let _ = socket_error(client);
     expect_alive(client, server);
+}
+
+/// Where the first message is interrupted, the others are not waited for. In front of an urgent byte none follows.
+fn corner_14_peeking_at_several_messages_interrupted(family: Family) {
+    for is_urgent in [false, true] {
+        let (client, server) = pair(family);
+        if is_urgent {
+            send_urgent(server, b"u");
+        }
+        send_all(server, b"abc");
+        eventually("all is there", || {
+            sys::recv(client, &mut [0; 8], PEEK | NOW) == Ok(3)
+        });
+        sys::handle_signal(libc::SIGUSR1, nothing, 0).unwrap();
+        let (receiver, task) = start_thread(move || {
+            let mut buffers = [[0; 8]; 3];
+            let [one, two, three] = &mut buffers;
+            sys::recvmmsg(client, &mut [one, two, three], PEEK | libc::MSG_WAITALL)
+        });
+        await_asleep(task);
+        sys::signal_thread(task, libc::SIGUSR1).unwrap();
+        let messages = if is_urgent { 1 } else { 3 };
+        assert_eq!(join_thread(receiver), Ok(vec![3; messages]));
+        expect_bytes(client, b"abc");
+    }
 }

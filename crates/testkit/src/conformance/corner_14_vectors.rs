@@ -4,7 +4,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
 use crate::case::cases;
-use crate::helpers::send_and_wait;
+use crate::helpers::{nothing, send_and_wait};
 
 cases! {
     families: [
@@ -15,6 +15,7 @@ cases! {
         corner_14_vectors_leave_an_error,
         corner_14_sendmsg_recvmsg,
         corner_14_sendmmsg_recvmmsg,
+        corner_14_sendmmsg_ends_with_a_part,
         corner_14_recvmmsg_leaves_an_error,
         corner_14_recvfrom_leaves_no_address,
         corner_14_sendto_ignores_the_address,
@@ -173,6 +174,24 @@ fn corner_14_sendmmsg_recvmmsg(family: Family) {
     assert_eq!((&one, &two[..2]), (b"abcd", &b"ef"[..]));
     let received = sys::recvmmsg(client, &mut [&mut one], flags);
     assert_eq!(received, Err(Errno(libc::EAGAIN)));
+}
+
+/// Of a message that is sent in part, the rest comes before the next message, however much room there is by then.
+fn corner_14_sendmmsg_ends_with_a_part(family: Family) {
+    let (client, server) = pair(family);
+    sys::handle_signal(libc::SIGUSR1, nothing, 0).unwrap();
+    let (sender, task) = start_thread(move || {
+        let large = vec![b'x'; 32 << 20];
+        sys::sendmmsg(server, &[b"first", &large, b"last"], 0)
+    });
+    await_asleep(task);
+    sys::signal_thread(task, libc::SIGUSR1).unwrap();
+    let sent = join_thread(sender).unwrap();
+    assert_eq!((sent.len(), sent[0]), (2, 5));
+    assert!(sent[1] < 32 << 20);
+    sys::close(server).unwrap();
+    let total = u64::from(sent[0] + sent[1]);
+    assert_eq!(receive_to_end(client).len() as u64, total);
 }
 
 /// An error behind the first message is returned by the next call, after the bytes, and not where the connection has

@@ -149,6 +149,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.3", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,|, 5)", "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
     // A client that was announced for its signal is reset with its listener.
     rule("8.3", Rest, RECEIVING, ["", "TCP_DEFER_ACCEPT&F_SETSIG|TCP_DEFER_ACCEPT&F_SETOWN", "-1 EAGAIN|waited", "-1 ECONNRESET"]),
+    // The first bytes put another file under the number.
+    rule("8.3", Once, SETS, ["", "TCP_DEFER_ACCEPT&epoll_ctl*EPOLLOUT*EPOLLET", "n|0|waited", "n|waited n"]),
     // Of a one-shot member nobody is told whose process has closed it: so another one is.
     rule("8.33", Rest, SETS, ["", "EPOLLONESHOT&fork&close", "0|waited", "n"]),
     rule("8.9", Rest, &["close", "dup2", "dup3"], ["", "setsockopt*SO_LINGER", "", ""]),
