@@ -130,17 +130,17 @@ pub const KEPT: &[Rule] = &[
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
     rule("8.1", Rest, SENDING, ["", "listen(*, 1)&SOCK_NONBLOCK|listen(*, 0)&SOCK_NONBLOCK", "-1 EAGAIN", "n"]),
     // A silent client whose process forks, executes or has it signalled is announced at once.
-    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
+    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n|waited n"]),
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "0|waited", "n|waited n"]),
     rule("8.3", Rest, RECEIVING, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "n", "-1 EAGAIN|waited"]),
-    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n"]),
+    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n|waited n"]),
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "0|waited", "n|waited n"]),
-    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "-1 EAGAIN|waited", "n"]),
+    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "-1 EAGAIN|waited", "n|waited n"]),
     rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "-1 EAGAIN|waited", "n|waited n"]),
     // Bytes that are held back announce it, too.
-    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n"]),
-    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n"]),
-    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "-1 EAGAIN|waited", "n"]),
+    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n|waited n"]),
+    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n|waited n"]),
+    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "-1 EAGAIN|waited", "n|waited n"]),
     // Silent clients beyond the backlog let nobody be accepted.
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "0|waited interrupted"]),
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "0|waited interrupted"]),
