@@ -210,7 +210,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "waited"]),
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n"]),
     // Any packet of the peer releases bytes that are not corked.
-    rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "waited|0", "n"]),
+    rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "waited|0", "n|waited n"]),
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
     rule("8.10", Rest, &["recvmmsg"], ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
     rule("8.10", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,", "MSG_MORE|SPLICE_F_MORE", "-1 EAGAIN|waited", "0|waited interrupted"]),
