@@ -170,9 +170,12 @@ impl LinkEnd {
             .flatten()
             .for_each(|block| state.arena.free(block, |bare| self.release_pages(bare)));
         if let Some(lent_ring) = lent_ring {
-            state
-                .server_arena
-                .free(lent_ring, |bare| self.release_pages(bare));
+            // The acceptor has sent so much. If its word lies, the memory of its own user is released later.
+            let used = self
+                .slot(number)
+                .map_or(u64::MAX, |slot| slot.server.tail.load(Ordering::Relaxed));
+            let arena = &mut state.server_arena;
+            arena.free_used(lent_ring, used, |bare| self.release_pages(bare));
         }
         if bare {
             state.without_anchor.push(number)

@@ -166,6 +166,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Rest, BUFFERED, ["", "setsockopt*SO_RCVBUF|setsockopt*SO_SNDBUF", "", ""]),
     // Of a small window TCP sends a half at once, though it is to be held back.
     rule("8.9", Rest, RECEIVING, ["", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "n", "-1 EAGAIN|waited"]),
+    rule("8.9", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,|, 5)", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "0", "-1 EAGAIN|waited"]),
     rule("8.9", Once, &["ioctl"], ["FIONREAD", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "0 int", "0 int=0"]),
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
@@ -238,28 +239,28 @@ pub const KEPT: &[Rule] = &[
     // The connection stays.
     rule("8.13", Rest, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
-    rule("8.18", Once, SETS, ["", "close_range|exec|exit| end(|SIGPIPE, default", "n", "n|0"]),
-    rule("8.18", Once, LOOKS, ["", "close_range|exec|exit| end(|SIGPIPE, default", "n", "n|0"]),
-    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit| end(|SIGPIPE, default", "0|-1 ECONNRESET", "-1 EAGAIN"]),
-    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit| end(|SIGPIPE, default", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
-    rule("8.18", Rest, &["shutdown"], ["", "exec|exit| end(|SIGPIPE, default", "-1 ENOTCONN", "0"]),
-    rule("8.18", Rest, &["connect"], ["", "exec|exit| end(", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.18", Once, SETS, ["", "close_range|exec|exit| end(|, default)", "n", "n|0"]),
+    rule("8.18", Once, LOOKS, ["", "close_range|exec|exit| end(|, default)", "n", "n|0"]),
+    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit| end(|, default)", "0|-1 ECONNRESET", "-1 EAGAIN"]),
+    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit| end(|, default)", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, &["shutdown"], ["", "exec|exit| end(|, default)", "-1 ENOTCONN", "0"]),
+    rule("8.18", Rest, &["connect"], ["", "exec|exit| end(|, default)", "-1 EPIPE", "-1 ECONNRESET"]),
     // A broken pipe with its signal.
-    rule("8.18", Rest, SENDING, ["", "exec|exit| end(", "dies with d|dies with 0", "n|0|-1 ECONNRESET|-1 EFAULT"]),
-    rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit| end(", "n", "n"]),
-    rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit| end(", "0", "0"]),
-    rule("8.18", Once, &["setsockopt"], ["IPV6_ADDRFORM", "exec|exit| end(", "-1 ENOTCONN", "-1 EADDRNOTAVAIL"]),
-    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit| end(", "0", "-1 ECONNRESET"]),
+    rule("8.18", Rest, SENDING, ["", "exec|exit| end(|, default)", "dies with d|dies with 0", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit| end(|, default)", "n", "n"]),
+    rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit| end(|, default)", "0", "0"]),
+    rule("8.18", Once, &["setsockopt"], ["IPV6_ADDRFORM", "exec|exit| end(|, default)", "-1 ENOTCONN", "-1 EADDRNOTAVAIL"]),
+    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit| end(|, default)", "0", "-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
-    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit| end(", "n|-1 EPIPE|-1 ECONNRESET", "-1 EAGAIN|n"]),
-    rule("8.18", Rest, RECEIVING, ["", "exec|exit| end(", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit| end(|, default)", "n|-1 EPIPE|-1 ECONNRESET", "-1 EAGAIN|n"]),
+    rule("8.18", Rest, RECEIVING, ["", "exec|exit| end(|, default)", "-1 EPIPE", "-1 ECONNRESET"]),
     // Who sleeps for no byte is told of a reset by the next call.
-    rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit| end(", "-1 ECONNRESET", "0"]),
+    rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit| end(|, default)", "-1 ECONNRESET", "0"]),
     // Who has shut its side finds the end of the bytes until the reset is known.
     rule("8.18", Rest, RECEIVING, ["", "shutdown*SHUT_RD&exec|shutdown*SHUT_RD&exit(|shutdown*SHUT_RD& end(", "-1 ECONNRESET", "0"]),
     // No message is looked for.
-    rule("8.18", Rest, &["recvmmsg"], ["{0,", "exec|exit| end(", "-1 ECONNRESET", "0"]),
+    rule("8.18", Rest, &["recvmmsg"], ["{0,", "exec|exit| end(|, default)", "-1 ECONNRESET", "0"]),
     // What was held back before the end is noticed meets it.
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec|MSG_MORE&exit(|SPLICE_F_MORE&exec|SPLICE_F_MORE&exit(", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
