@@ -46,7 +46,7 @@ unsafe fn send_from(
 
 /// The answer of the kernel to a call for a listener, whose own file has other flags than the program has set: on a
 /// temporary socket, with the error that a connection has left which the listener had before. `None` for any other socket.
-fn on_listener(fd: c_int, call: impl Fn(c_int) -> ssize_t) -> Option<ssize_t> {
+fn on_listener(from: c_int, fd: c_int, call: impl Fn(c_int) -> ssize_t) -> Option<ssize_t> {
     let word = table::get(fd);
     let flags = match word.kind() {
         Kind::Listener => flags::of(&socket::of_word(word)?),
@@ -54,8 +54,10 @@ fn on_listener(fd: c_int, call: impl Fn(c_int) -> ssize_t) -> Option<ssize_t> {
         Kind::Kernel if flags::may_be_marked(&socket::of_word(word)?) => flags::of_marked(fd)?,
         _ => return None,
     };
-    let Ok(made) = limits::stream_socket(libc::AF_INET) else {
-        // There is no number for one.
+    let is_readable = splicing::access(from).is_ok_and(|access| access != libc::O_WRONLY);
+    // A call that has no source does not come to the error. For another one there may be no number.
+    let made = is_readable.then(|| limits::stream_socket(libc::AF_INET).ok());
+    let Some(made) = made.flatten() else {
         return Some(flags::with_shown(fd, flags, || call(fd)));
     };
     let left = sys::option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
@@ -72,7 +74,7 @@ fn on_listener(fd: c_int, call: impl Fn(c_int) -> ssize_t) -> Option<ssize_t> {
 
 hook! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-        if let Some(answer) = on_listener(to, |to| real::sendfile(to, from, offset, count)) {
+        if let Some(answer) = on_listener(from, to, |to| real::sendfile(to, from, offset, count)) {
             return answer;
         }
         if deferred::at(to).is_some() {
@@ -122,7 +124,7 @@ hook! {
         flags: c_uint,
     ) -> ssize_t {
         let on = |to| real::splice(from, from_offset, to, to_offset, length, flags);
-        if let Some(answer) = on_listener(to, on) {
+        if let Some(answer) = on_listener(from, to, on) {
             return answer;
         }
         let (source, target) = (lane(from), lane(to));

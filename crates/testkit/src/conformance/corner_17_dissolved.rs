@@ -17,6 +17,7 @@ cases! {
         corner_17_dissolved_leaves_its_error_beside_a_reader,
         corner_17_dissolved_has_no_peer,
         corner_17_dissolved_has_no_urgent_byte,
+        corner_17_dissolved_listens_with_its_error,
     ];
 }
 
@@ -226,4 +227,24 @@ fn corner_17_dissolved_has_no_urgent_byte(family: Family) {
         let spliced = sys::splice(client, writer, 8, 0);
         assert_eq!(spliced, Err(Errno(libc::ENOTCONN)));
     });
+}
+
+/// The error of the connection is told by the first call that comes to the socket.
+fn corner_17_dissolved_listens_with_its_error(family: Family) {
+    let (client, _server) = pair(family);
+    let other = sys::dup(client).unwrap();
+    assert_eq!(connect_unspecified(client), Ok(()));
+    sys::listen(other, 4).unwrap();
+    let [reader, writer] = sys::pipe(0).unwrap();
+    for from in [writer, -1] {
+        let sent = sys::sendfile(client, from, None, 10);
+        assert_eq!(sent, Err(Errno(libc::EBADF)));
+        let spliced = sys::splice(from, client, 10, 0);
+        assert_eq!(spliced, Err(Errno(libc::EBADF)));
+    }
+    assert_eq!(sys::write(writer, b"abc"), Ok(3));
+    let spliced = sys::splice(reader, client, 10, 0);
+    assert_eq!(spliced, Err(Errno(libc::ECONNRESET)));
+    let sent = sys::send(client, b"x", QUIET);
+    assert_eq!(sent, Err(Errno(libc::EPIPE)));
 }
