@@ -148,6 +148,7 @@ fn interrupted(
     await_asleep(task);
     send_all(peer, before);
     std::thread::sleep(Duration::from_millis(30));
+    await_asleep(task);
     sys::signal_thread(task, libc::SIGUSR1).unwrap();
     join_thread(receiver)
 }

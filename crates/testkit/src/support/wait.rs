@@ -85,7 +85,13 @@ pub fn expect_within(bound: Duration, mut attempt: impl FnMut() -> Duration) {
 /// Waits until a thread of this process (or a process) sleeps in the kernel and goes on sleeping.
 #[track_caller]
 pub fn await_asleep(task: libc::pid_t) {
-    await_calm(|| TaskState::of(task).is_some_and(|state| state.is_asleep()));
+    await_asleep_unless(task, || false);
+}
+
+/// As [`await_asleep`], but only as long as what the thread waits for is not over.
+#[track_caller]
+pub fn await_asleep_unless(task: libc::pid_t, is_over: impl Fn() -> bool) {
+    await_calm(|| is_over() || TaskState::of(task).is_some_and(|state| state.is_asleep()));
 }
 
 #[track_caller]
