@@ -58,7 +58,7 @@ pub unsafe fn buffers_of(message: &msghdr) -> Result<user::Vectors, i32> {
     unsafe { user::vectors(message.msg_iov, message.msg_iovlen) }
 }
 
-/// How many bytes a message has, or has room for; 0 where its list is not readable.
+/// How many bytes a message has; 0 where its list is not readable.
 ///
 /// # Safety
 /// The message is the program's.
