@@ -92,6 +92,20 @@ const MAKING: &[&str] = &[
 ];
 const LOOKS: &[&str] = &["poll", "ppoll", "select", "pselect"];
 
+/// What announces a silent client, or one whose bytes are held back, before its time.
+const ANNOUNCED: &str = "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC|\
+    TCP_DEFER_ACCEPT&sendmsg*{1,1,0|\
+    TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK";
+/// What held back bytes meet that are more than a half of the window.
+const HELD_IN_SMALL_WINDOW: &str = "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|\
+    setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK";
+/// Arguments of a receive of no byte.
+const NO_BYTE: &str = "good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,|, 5)";
+/// What may have ended a process without a close.
+const ENDED: &str = "exec|exit| end(|, default)";
+/// The same, or closed many numbers at once.
+const ENDED_OR_CLOSED: &str = "close_range|exec|exit| end(|, default)";
+
 const fn rule(
     line: &'static str,
     scope: Scope,
@@ -130,23 +144,16 @@ pub const KEPT: &[Rule] = &[
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),
     rule("8.1", Rest, SENDING, ["", "listen(*, 1)&SOCK_NONBLOCK|listen(*, 0)&SOCK_NONBLOCK", "-1 EAGAIN", "n"]),
     // A silent client whose process forks, executes or has it signalled is announced at once.
-    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n|waited n"]),
-    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "0|waited", "n|waited n"]),
+    rule("8.3", Rest, LOOKS, ["", ANNOUNCED, "0|waited", "n|waited n"]),
     rule("8.3", Rest, RECEIVING, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "n", "-1 EAGAIN|waited"]),
-    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "0|waited", "n|waited n"]),
-    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "0|waited", "n|waited n"]),
-    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&exec|TCP_DEFER_ACCEPT&fork|TCP_DEFER_ACCEPT&FIOASYNC", "-1 EAGAIN|waited", "n|waited n"]),
-    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&sendmsg*{1,1,0", "-1 EAGAIN|waited", "n|waited n"]),
-    // Bytes that are held back announce it, too.
-    rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n|waited n"]),
-    rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "0|waited", "n|waited n"]),
-    rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&MSG_MORE|TCP_DEFER_ACCEPT&SPLICE_F_MORE|TCP_DEFER_ACCEPT&TCP_CORK", "-1 EAGAIN|waited", "n|waited n"]),
+    rule("8.3", Rest, SETS, ["", ANNOUNCED, "0|waited", "n|waited n"]),
+    rule("8.3", Rest, &["accept", "accept4"], ["", ANNOUNCED, "-1 EAGAIN|waited", "n|waited n"]),
     // Silent clients beyond the backlog let nobody be accepted.
     rule("8.3", Rest, LOOKS, ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "0|waited interrupted"]),
     rule("8.3", Rest, SETS, ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "0|waited interrupted"]),
     rule("8.3", Rest, &["accept", "accept4"], ["", "TCP_DEFER_ACCEPT&listen(*, 1)|TCP_DEFER_ACCEPT&listen(*, 0)", "n|waited n", "-1 EAGAIN|waited interrupted"]),
     // An acknowledgement ends the only wait for no bytes: TCP answers a silent client again.
-    rule("8.3", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,|, 5)", "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
+    rule("8.3", Once, RECEIVING, [NO_BYTE, "TCP_DEFER_ACCEPT", "0|waited interrupted 0", "waited interrupted -1 EINTR"]),
     // A client that was announced for its signal is reset with its listener.
     rule("8.3", Rest, RECEIVING, ["", "TCP_DEFER_ACCEPT&F_SETSIG|TCP_DEFER_ACCEPT&F_SETOWN", "-1 EAGAIN|waited", "-1 ECONNRESET"]),
     // The first bytes put another file under the number.
@@ -165,9 +172,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.9", Once, &["getsockopt"], ["SO_RCVBUF", "", "0", "0"]),
     rule("8.9", Rest, BUFFERED, ["", "setsockopt*SO_RCVBUF|setsockopt*SO_SNDBUF", "", ""]),
     // Of a small window TCP sends a half at once, though it is to be held back.
-    rule("8.9", Rest, RECEIVING, ["", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "n", "-1 EAGAIN|waited"]),
-    rule("8.9", Once, RECEIVING, ["good, 0,|bad, 0,|readonly, 0,|edge, 0,|null, 0,|{5,|, 5)", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "0", "-1 EAGAIN|waited"]),
-    rule("8.9", Once, &["ioctl"], ["FIONREAD", "setsockopt*TCP_WINDOW_CLAMP&MSG_MORE|setsockopt*TCP_WINDOW_CLAMP&SPLICE_F_MORE|setsockopt*TCP_WINDOW_CLAMP&TCP_CORK", "0 int", "0 int=0"]),
+    rule("8.9", Rest, RECEIVING, ["", HELD_IN_SMALL_WINDOW, "n", "-1 EAGAIN|waited"]),
+    rule("8.9", Once, RECEIVING, [NO_BYTE, HELD_IN_SMALL_WINDOW, "0", "-1 EAGAIN|waited"]),
+    rule("8.9", Once, &["ioctl"], ["FIONREAD", HELD_IN_SMALL_WINDOW, "0 int", "0 int=0"]),
     rule("8.9", Rest, SENDING, ["", "{7,|, 7)|20000|40000|100000|400000", "n", "waited|-1 EAGAIN"]),
     rule("8.9", Once, LOOKS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
     rule("8.9", Once, SETS, ["", "{7,|, 7)|20000|40000|100000|400000", "n", ""]),
@@ -239,28 +246,28 @@ pub const KEPT: &[Rule] = &[
     // The connection stays.
     rule("8.13", Rest, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
-    rule("8.18", Once, SETS, ["", "close_range|exec|exit| end(|, default)", "n", "n|0"]),
-    rule("8.18", Once, LOOKS, ["", "close_range|exec|exit| end(|, default)", "n", "n|0"]),
-    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit| end(|, default)", "0|-1 ECONNRESET", "-1 EAGAIN"]),
-    rule("8.18", Rest, SENDING, ["", "close_range|exec|exit| end(|, default)", "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
-    rule("8.18", Rest, &["shutdown"], ["", "exec|exit| end(|, default)", "-1 ENOTCONN", "0"]),
-    rule("8.18", Rest, &["connect"], ["", "exec|exit| end(|, default)", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.18", Once, SETS, ["", ENDED_OR_CLOSED, "n", "n|0"]),
+    rule("8.18", Once, LOOKS, ["", ENDED_OR_CLOSED, "n", "n|0"]),
+    rule("8.18", Rest, RECEIVING, ["", ENDED_OR_CLOSED, "0|-1 ECONNRESET", "-1 EAGAIN"]),
+    rule("8.18", Rest, SENDING, ["", ENDED_OR_CLOSED, "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, &["shutdown"], ["", ENDED, "-1 ENOTCONN", "0"]),
+    rule("8.18", Rest, &["connect"], ["", ENDED, "-1 EPIPE", "-1 ECONNRESET"]),
     // A broken pipe with its signal.
-    rule("8.18", Rest, SENDING, ["", "exec|exit| end(|, default)", "dies with d|dies with 0", "n|0|-1 ECONNRESET|-1 EFAULT"]),
-    rule("8.18", Rest, &["sendmmsg"], ["", "close_range|exec|exit| end(|, default)", "n", "n"]),
-    rule("8.18", Once, &["getsockopt"], ["SO_ERROR", "exec|exit| end(|, default)", "0", "0"]),
-    rule("8.18", Once, &["setsockopt"], ["IPV6_ADDRFORM", "exec|exit| end(|, default)", "-1 ENOTCONN", "-1 EADDRNOTAVAIL"]),
-    rule("8.18", Rest, RECEIVING, ["", "close_range|exec|exit| end(|, default)", "0", "-1 ECONNRESET"]),
+    rule("8.18", Rest, SENDING, ["", ENDED, "dies with d|dies with 0", "n|0|-1 ECONNRESET|-1 EFAULT"]),
+    rule("8.18", Rest, &["sendmmsg"], ["", ENDED_OR_CLOSED, "n", "n"]),
+    rule("8.18", Once, &["getsockopt"], ["SO_ERROR", ENDED, "0", "0"]),
+    rule("8.18", Once, &["setsockopt"], ["IPV6_ADDRFORM", ENDED, "-1 ENOTCONN", "-1 EADDRNOTAVAIL"]),
+    rule("8.18", Rest, RECEIVING, ["", ENDED_OR_CLOSED, "0", "-1 ECONNRESET"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "n", "-1 ENOTCONN"]),
     rule("8.18", Rest, RECEIVING, ["MSG_OOB", "exec|exit", "-1 ENOTCONN", "n"]),
-    rule("8.18", Rest, &["recvmmsg"], ["", "close_range|exec|exit| end(|, default)", "n|-1 EPIPE|-1 ECONNRESET", "-1 EAGAIN|n"]),
-    rule("8.18", Rest, RECEIVING, ["", "exec|exit| end(|, default)", "-1 EPIPE", "-1 ECONNRESET"]),
+    rule("8.18", Rest, &["recvmmsg"], ["", ENDED_OR_CLOSED, "n|-1 EPIPE|-1 ECONNRESET", "-1 EAGAIN|n"]),
+    rule("8.18", Rest, RECEIVING, ["", ENDED, "-1 EPIPE", "-1 ECONNRESET"]),
     // Who sleeps for no byte is told of a reset by the next call.
-    rule("8.18", Rest, RECEIVING, ["{5,", "exec|exit| end(|, default)", "-1 ECONNRESET", "0"]),
+    rule("8.18", Rest, RECEIVING, ["{5,", ENDED, "-1 ECONNRESET", "0"]),
     // Who has shut its side finds the end of the bytes until the reset is known.
     rule("8.18", Rest, RECEIVING, ["", "shutdown*SHUT_RD&exec|shutdown*SHUT_RD&exit(|shutdown*SHUT_RD& end(", "-1 ECONNRESET", "0"]),
     // No message is looked for.
-    rule("8.18", Rest, &["recvmmsg"], ["{0,", "exec|exit| end(|, default)", "-1 ECONNRESET", "0"]),
+    rule("8.18", Rest, &["recvmmsg"], ["{0,", ENDED, "-1 ECONNRESET", "0"]),
     // What was held back before the end is noticed meets it.
     rule("8.18", Rest, SENDING, ["", "MSG_MORE&exec|MSG_MORE&exit(|SPLICE_F_MORE&exec|SPLICE_F_MORE&exit(", "n", "-1 EPIPE"]),
     rule("8.18", Once, &["ioctl"], ["FIONREAD", "SPLICE_F_MORE&exec|MSG_MORE&exec", "0 int", "0 int"]),
