@@ -178,6 +178,8 @@ pub mod side_flags {
     pub const ANSWERS: u32 = 4096;
     /// (s) only, on links of a tenant to its stack: the connection goes over channels to another host. It is shown, and means nothing else.
     pub const OVER_CHANNELS: u32 = 8192;
+    /// The program waits for the low-water mark of its bytes: a writer that finds no room wakes it with fewer.
+    pub const LOW_WATER: u32 = 16384;
     /// It neither sends nor reads any more: bytes sent to it meet a reset.
     pub const BOTH_SHUT: u32 = FIN | SHUT_READ;
     /// What a server that was killed before it accepted the connection has not said.

@@ -329,8 +329,12 @@ impl Lane {
     /// Asks the program to notify the worker of room. The caller looks once more.
     #[inline]
     pub fn request_space_news(&self) {
-        if let Some((own, _)) = self.sides() {
+        if let Some((own, peer)) = self.sides() {
             waiter::arm(&own.waiter, bits::CELL_SPACE);
+            if peer.flags.load(Ordering::Relaxed) & side_flags::LOW_WATER != 0 {
+                // A program that waits for more bytes than there is room for takes fewer.
+                self.announce_data();
+            }
         }
     }
 

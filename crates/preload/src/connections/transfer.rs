@@ -10,7 +10,7 @@ use crate::connections::connection;
 use crate::connections::replaced;
 use crate::descriptors::user;
 use crate::ground::{cancel, real};
-use crate::sockets::lane::{Lane, ReceiveMode, Stop, Urgent};
+use crate::sockets::lane::{Lane, ReceiveMode, Stop, Urgent, WHOLE};
 use crate::sockets::socket::status;
 use crate::waiting::{housekeeping, wait};
 
@@ -314,21 +314,18 @@ pub unsafe fn send(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<u
     result
 }
 
-/// Most bytes of a blocking call that are never torn by writes of other threads.
-const SMALL: usize = 4096;
-
 fn is_small(vectors: &[iovec]) -> bool {
     let mut total = 0usize;
     vectors.iter().all(|vector| {
         total = total.saturating_add(vector.iov_len);
-        total <= SMALL
+        total <= WHOLE
     })
 }
 
 /// Sends several small buffers as one.
 #[inline(never)]
 unsafe fn send_gathered(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Result<usize, i32> {
-    let mut buffer = [const { core::mem::MaybeUninit::<u8>::uninit() }; SMALL];
+    let mut buffer = [const { core::mem::MaybeUninit::<u8>::uninit() }; WHOLE];
     let base = buffer.as_mut_ptr().cast::<u8>();
     let mut length = 0;
     for vector in vectors {
@@ -417,7 +414,7 @@ unsafe fn send_vectors(
             (true, false) => Urgent::Last,
             (true, true) => Urgent::LastThatFits,
         };
-        let whole = !nonblocking && vector.iov_len <= SMALL;
+        let whole = !nonblocking && vector.iov_len <= WHOLE;
         while done < vector.iov_len {
             // SAFETY: the program's buffer, within its length.
             let put = unsafe {

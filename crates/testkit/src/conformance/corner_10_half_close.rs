@@ -500,7 +500,7 @@ fn corner_10_sigpipe_not_with_nosignal(family: Family) {
 
 fn corner_10_sigpipe_by_write_and_sendfile(family: Family) {
     sys::handle_signal(libc::SIGPIPE, count_signal, 0).unwrap();
-    let file = crate::helpers::file_of(&pattern(0, 1000));
+    let file = file_of(&pattern(0, 1000));
     let (client, _server) = pair(family);
     sys::shutdown(client, libc::SHUT_WR).unwrap();
     assert_eq!(sys::write(client, b"x"), Err(Errno(libc::EPIPE)));

@@ -4,7 +4,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
-use crate::helpers::{file_of, leave_one_number, send_and_wait};
+use crate::helpers::{leave_one_number, send_and_wait};
 
 cases! {
     families: [

@@ -15,6 +15,8 @@ cases! {
         corner_14_peeking_at_an_offset_is_inherited,
         corner_14_peeking_at_an_offset_counts_an_urgent_byte,
         corner_14_low_water_and_an_interrupted_receive,
+        corner_14_low_water_and_full_buffers,
+        corner_14_low_water_and_full_buffers_polled,
         corner_14_peeking_at_several_messages_interrupted,
         corner_14_nothing_to_receive,
         corner_14_nothing_to_receive_interrupted,
@@ -176,6 +178,42 @@ fn corner_14_low_water_and_an_interrupted_receive(family: Family) {
     // A receive that comes too late for the following byte would wait for ten.
     set_int(client, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1);
     expect_alive(client, server);
+}
+
+/// Sends more than the buffers hold, in messages of which a receive leaves less than the low-water mark.
+fn with_full_buffers(family: Family, flags: libc::c_int, mut await_ready: impl FnMut(Descriptor)) {
+    const ALL: usize = 180_000;
+    let (client, server) = pair(family);
+    set_int(client, libc::SOL_SOCKET, libc::SO_SNDBUF, 2000);
+    set_int(server, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 900);
+    let (sender, _) = start_thread(move || {
+        (0..ALL)
+            .step_by(1800)
+            .for_each(|sent| send_pattern(client, sent, 1800));
+        sys::shutdown(client, libc::SHUT_WR).unwrap();
+    });
+    let (mut received, mut bytes) = (0, [0_u8; 1000]);
+    loop {
+        await_ready(server);
+        let size = sys::recv(server, &mut bytes, flags).unwrap();
+        if size == 0 {
+            break;
+        }
+        assert_eq!(pattern_mismatch(received, &bytes[..size]), None);
+        received += size;
+    }
+    assert_eq!(received, ALL);
+    join_thread(sender);
+}
+
+fn corner_14_low_water_and_full_buffers(family: Family) {
+    with_full_buffers(family, 0, |_| {});
+}
+
+fn corner_14_low_water_and_full_buffers_polled(family: Family) {
+    with_full_buffers(family, NOW, |socket| {
+        await_events(socket, libc::POLLIN);
+    });
 }
 
 fn corner_14_nothing_to_receive(family: Family) {

@@ -7,7 +7,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
 use crate::corner_14_ended::leave_wrong_size;
-use crate::helpers::{file_of, send_and_wait, send_urgent};
+use crate::helpers::{send_and_wait, send_urgent};
 
 cases! {
     families: [

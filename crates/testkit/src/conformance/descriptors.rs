@@ -271,7 +271,7 @@ fn descriptors_stay_with_unrelated_pipes(family: Family) {
         let mut bytes = [0_u8; 4];
         assert_eq!(sys::read(reader, &mut bytes), Ok(4));
         assert_eq!(&bytes, b"pipe");
-        let file = crate::helpers::file_of(b"file");
+        let file = file_of(b"file");
         assert_eq!(sys::read(file, &mut bytes), Ok(4));
         assert_eq!(&bytes, b"file");
         expect_pattern(server, round, 100);

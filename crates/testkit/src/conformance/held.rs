@@ -6,7 +6,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
-use crate::helpers::{expect_taken, file_of, send_urgent};
+use crate::helpers::{expect_taken, send_urgent};
 
 cases! {
     families: [

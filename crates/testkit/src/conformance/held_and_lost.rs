@@ -9,7 +9,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 use crate::case::cases;
 use crate::corner_12_dissolve::connect_unspecified;
 use crate::held::{self, Held, SOON, cork};
-use crate::helpers::{file_of, send_and_wait};
+use crate::helpers::send_and_wait;
 
 cases! {
     families: [

@@ -5,20 +5,6 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-/// An unnamed file that holds these bytes, with its position at the start.
-pub fn file_of(bytes: &[u8]) -> Descriptor {
-    // SAFETY: the name is terminated.
-    let file = unsafe { libc::memfd_create(c"case".as_ptr(), libc::MFD_CLOEXEC) };
-    assert!(file >= 0, "memfd_create: {:?}", sys::last_errno());
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let written = sys::write(file, rest).expect("write to a file");
-        rest = &rest[written..];
-    }
-    assert_eq!(sys::lseek(file, 0, libc::SEEK_SET), Ok(0));
-    file
-}
-
 /// A handler that does nothing.
 pub extern "C" fn nothing(_: libc::c_int) {}
 

@@ -5,7 +5,6 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
-use crate::helpers::file_of;
 
 cases! {
     families: [

@@ -13,6 +13,8 @@ pub use wait::*;
 
 use std::time::Duration;
 
+use crate::sys::{self, Descriptor};
+
 /// How long an event that must happen may take on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -50,6 +52,20 @@ pub fn pattern_byte(position: usize) -> u8 {
 pub fn pattern_mismatch(offset: usize, bytes: &[u8]) -> Option<usize> {
     let differs = |(index, byte): (usize, &u8)| *byte != pattern_byte(offset + index);
     bytes.iter().enumerate().position(differs)
+}
+
+/// An unnamed file that holds these bytes, with its position at the start.
+pub fn file_of(bytes: &[u8]) -> Descriptor {
+    // SAFETY: the name is terminated.
+    let file = unsafe { libc::memfd_create(c"testkit".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(file >= 0, "memfd_create: {:?}", sys::last_errno());
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = sys::write(file, rest).expect("write to a file");
+        rest = &rest[written..];
+    }
+    assert_eq!(sys::lseek(file, 0, libc::SEEK_SET), Ok(0));
+    file
 }
 
 /// A small deterministic generator (splitmix64).

@@ -161,6 +161,26 @@ pub fn writev(descriptor: Descriptor, parts: &[&[u8]]) -> Outcome<usize> {
     check_size(unsafe { libc::writev(descriptor, vector.as_ptr(), count(&vector)) })
 }
 
+/// `writev` of any vector, for parts that must be refused.
+///
+/// # Safety
+/// Entries of mapped memory are readable for their lengths.
+pub unsafe fn writev_raw(descriptor: Descriptor, vector: &[libc::iovec]) -> Outcome<usize> {
+    far::only_near(descriptor, "writev of any vector");
+    // SAFETY: as the caller promises.
+    check_size(unsafe { libc::writev(descriptor, vector.as_ptr(), count(vector)) })
+}
+
+/// `readv` into any vector, for parts that must be refused.
+///
+/// # Safety
+/// Entries of mapped memory are writable for their lengths, and nobody else uses them.
+pub unsafe fn readv_raw(descriptor: Descriptor, vector: &[libc::iovec]) -> Outcome<usize> {
+    far::only_near(descriptor, "readv of any vector");
+    // SAFETY: as the caller promises.
+    check_size(unsafe { libc::readv(descriptor, vector.as_ptr(), count(vector)) })
+}
+
 /// `readv`
 pub fn readv(descriptor: Descriptor, parts: &mut [&mut [u8]]) -> Outcome<usize> {
     far::only_near(descriptor, "readv");

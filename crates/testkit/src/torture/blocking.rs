@@ -9,8 +9,10 @@ use std::time::Instant;
 use netchannel_testkit::support::{close_with_reset, uninterrupted};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use crate::flow::{Receiver, Sender, Step};
+use crate::receiver::Receiver;
 use crate::script::{Ending, Role, Script};
+use crate::sender::Sender;
+use crate::step::Step;
 use crate::{STOP, accept_script, open};
 
 /// Runs one end of a connection until it is done.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::{Family, count_descriptors, tcp};
 use netchannel_testkit::sys::{self, Descriptor};
 
-use crate::{Mode, Options, STOP, blocking, flow, readiness, send_number};
+use crate::{Mode, Options, STOP, blocking, readiness, receiver, send_number};
 
 /// How many descriptors a library may keep for later use when all connections have ended: some pools of 64, however
 /// many connections there were (thousands).
@@ -53,7 +53,7 @@ pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Durat
     } = *options;
     watchdog(options, duration);
     let numbers = Arc::new(AtomicU64::new(0));
-    let before = flow::BYTES.load(Ordering::Relaxed);
+    let before = receiver::BYTES.load(Ordering::Relaxed);
     let end = Instant::now() + duration;
     match mode {
         Mode::Blocking => blocking::drive(address, seed, connections, &numbers, end),
@@ -89,7 +89,7 @@ pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Durat
         let _ = sys::recv(socket, &mut [0_u8], 0);
         sys::close(socket).expect("close");
     }
-    let bytes = flow::BYTES.load(Ordering::Relaxed) - before;
+    let bytes = receiver::BYTES.load(Ordering::Relaxed) - before;
     format!(
         "{} connections, {} MB received",
         numbers.load(Ordering::Relaxed),

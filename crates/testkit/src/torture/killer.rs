@@ -12,7 +12,9 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::flow::Flow;
 use crate::readiness::{Kind, Loop};
+use crate::receiver::Receiver;
 use crate::script::{Role, Script};
+use crate::sender::Sender;
 use crate::{Options, accept_script, try_open};
 
 const MOST: usize = 4;
@@ -124,7 +126,6 @@ fn round(options: &Options, random: &mut Random, ledger: &Ledger, number: u64) -
 
 /// Sends and receives on all connections until it is killed, and records how many bytes its sends accepted.
 fn victim(sockets: Vec<Descriptor>, seed: u64, role: Role, ledger: &Ledger) -> ! {
-    use crate::flow::{Receiver, Sender};
     sockets.iter().for_each(|socket| set_nonblocking(*socket));
     let mut ends: Vec<_> = sockets
         .iter()

@@ -15,11 +15,15 @@ mod hostile;
 mod killer;
 mod limits;
 mod outages;
+mod pipe;
 mod plain;
 mod readiness;
+mod receiver;
 mod refusals;
 mod script;
+mod sender;
 mod servers;
+mod step;
 mod users;
 mod witness;
 

@@ -3,7 +3,8 @@
 
 use std::sync::OnceLock;
 
-use netchannel_testkit::support::{Random, pattern};
+use netchannel_testkit::support::{Random, file_of, pattern};
+use netchannel_testkit::sys::Descriptor;
 
 /// The period of a stream: a prime, so that no buffer's size divides it.
 const PERIOD: usize = 1_000_003;
@@ -177,15 +178,30 @@ pub struct Stream {
 impl Stream {
     /// The bytes at a position, for a length up to [`LARGEST`].
     pub fn at(self, position: usize, length: usize) -> &'static [u8] {
-        static BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
-        let block = BLOCK.get_or_init(|| {
-            let mut block = pattern(0, PERIOD);
-            block.extend_from_within(..LARGEST);
-            block
-        });
-        let start = (self.offset + position) % PERIOD;
-        &block[start..start + length]
+        let start = self.start(position);
+        &block()[start..start + length]
     }
+
+    /// A file, and the offset at which it holds the bytes of a position, for a length up to [`LARGEST`].
+    pub fn in_a_file(self, position: usize) -> (Descriptor, i64) {
+        static FILE: OnceLock<Descriptor> = OnceLock::new();
+        let file = *FILE.get_or_init(|| file_of(block()));
+        (file, i64::try_from(self.start(position)).unwrap_or(0))
+    }
+
+    fn start(self, position: usize) -> usize {
+        (self.offset + position) % PERIOD
+    }
+}
+
+/// A period of all streams, and as much of the next one as a call takes.
+fn block() -> &'static [u8] {
+    static BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
+    BLOCK.get_or_init(|| {
+        let mut block = pattern(0, PERIOD);
+        block.extend_from_within(..LARGEST);
+        block
+    })
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use netchannel_abi::class::Hints;
 use netchannel_abi::handle::Handle;
-use netchannel_abi::link::{Geometry, MOST_RING_LOG2, Role, SMALL_RING, Side, Slot, side_flags};
-
+use netchannel_abi::link::{
+    Geometry, MOST_RING_LOG2, Role, SMALL_RING, Side, Slot, side_flags, waiter as bits,
+};
 use netchannel_ring::{held, side};
 use netchannel_shm::split::Transfer;
 
@@ -30,7 +31,7 @@ use crate::sockets::socket::{self, Socket, status};
 
 pub use holding::note_cork;
 pub use lending::{LentBytes, last_waiter, publish_caught_up, publish_pump, set_pumped};
-pub use modes::{ReceiveMode, Urgent};
+pub use modes::{ReceiveMode, Urgent, WHOLE};
 pub use progress::{CARRY_ON, Progress};
 pub use urgent::{flags_at_start, publish_inline};
 pub use wake::{NOTIFY_SETS, WRITER, notify_of_room};
@@ -284,10 +285,38 @@ impl Lane {
     }
 
     /// Whether there are enough bytes to make the socket readable, not counting an urgent byte at the read position.
+    /// Fewer are enough where the peer waits for room: as in TCP, whose window is too small then.
     #[cold]
     fn reaches_low_water(&self) -> bool {
         let least = self.socket.entry.low_water.load(Ordering::Relaxed);
-        self.readable() >= u64::from(least.max(1)) + self.out_of_line(0)
+        if self.readable() >= u64::from(least.max(1)) + self.out_of_line(0) {
+            return true;
+        }
+        if least <= 1 {
+            return false;
+        }
+        let flags = &self.own().flags;
+        if flags.load(Ordering::Relaxed) & side_flags::LOW_WATER == 0 {
+            // Before the caller arms and looks again: pairs with the look of a writer that has armed.
+            flags.fetch_or(side_flags::LOW_WATER, Ordering::AcqRel);
+        }
+        self.is_peer_full()
+    }
+
+    /// Whether the peer waits for room, and may need more than there is.
+    fn is_peer_full(&self) -> bool {
+        let waits = self.peer().waiter.load(Ordering::Relaxed) & (bits::SPACE | bits::CELL_SPACE);
+        let size = self.peer_ring_size();
+        // A writer waits for a third of the ring, or for as much as one call sends whole.
+        let enough = (size / 3).max(WHOLE as u64);
+        waits != 0 && size.saturating_sub(self.readable()) < enough
+    }
+
+    /// The size of the ring in which the peer writes.
+    fn peer_ring_size(&self) -> u64 {
+        // After the tail, with whose Acquire it is at least the ring in which the bytes before the tail are.
+        let ring = self.peer().geometry.load(Ordering::Relaxed);
+        Geometry::from_word(ring).size().max(SMALL_RING as u64)
     }
 
     /// Whether there are bytes, but too few to make the socket readable, and the peer has room for more.
@@ -299,10 +328,7 @@ impl Lane {
     #[cold]
     fn is_below_low_water(&self) -> bool {
         let (has_bytes, readable) = (self.has_bytes(), self.readable());
-        // After the tail, with whose Acquire it is at least the ring in which these bytes are.
-        let ring = self.peer().geometry.load(Ordering::Relaxed);
-        let room = Geometry::from_word(ring).size().max(SMALL_RING as u64);
-        has_bytes && !self.has_input() && readable < room
+        has_bytes && !self.has_input() && readable < self.peer_ring_size()
     }
 
     /// Copies some of the `room` bytes that fit at once, of a call for `call` bytes, and publishes them as they are

@@ -2,6 +2,9 @@
 
 use netchannel_abi::link::side_flags;
 
+/// Most bytes of a blocking call that are never torn by writes of other threads.
+pub const WHOLE: usize = 4096;
+
 /// How bytes are received.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReceiveMode {

@@ -165,9 +165,15 @@ impl Lane {
         }
     }
 
-    /// Asks to be woken for `wanted` ([`bits::DATA`], [`bits::SPACE`]); the caller looks again.
+    /// Asks to be woken for `wanted` ([`bits::DATA`], [`bits::SPACE`], [`bits::CELL_SPACE`]); the caller looks again.
     pub fn arm(&self, wanted: u32) {
         waiter::arm(&self.own().waiter, wanted);
+        if wanted & (bits::SPACE | bits::CELL_SPACE) != 0
+            && self.peer_flags() & side_flags::LOW_WATER != 0
+        {
+            // The fence in `arm` comes first: this side sees that the peer sleeps, or the peer sees that this side waits.
+            self.announce_data();
+        }
     }
 
     /// Takes that back.

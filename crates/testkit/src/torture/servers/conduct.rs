@@ -4,9 +4,12 @@ use netchannel_testkit::support::{Random, fork_child, set_blocking, uninterrupte
 use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::blocking;
-use crate::flow::{Flow, Receiver, Sender, Step};
+use crate::flow::Flow;
 use crate::readiness::{Kind, Loop};
+use crate::receiver::Receiver;
 use crate::script::{Role, Script};
+use crate::sender::Sender;
+use crate::step::Step;
 
 use super::board::Board;
 use super::shape::{Plan, Shape};
