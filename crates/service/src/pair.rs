@@ -238,7 +238,10 @@ fn advance(
     // As with TCP, unread bytes turn the end of a program that has died into a reset.
     note_missed(to, from);
     note_missed(from, to);
-    let progress = if void {
+    let progress = if void && there & side_flags::RESET != 0 {
+        // The other direction ends the connection. Room, told before the reset, would be used once more.
+        Ok(Progress::Everything)
+    } else if void {
         discard(from).map(|()| Progress::Everything)
     } else {
         move_bytes(from, to, limit, moved)

@@ -197,22 +197,7 @@ fn move_to_socket(
     if events & libc::POLLIN == 0 {
         return Ok(0);
     }
-    // Bytes that can not be sent stay in the pipe.
-    // SAFETY: nothing is copied.
-    unsafe { transfer::send(lane, &[], 0)? };
-    let length = length.min(bytes_in_pipe(pipe)).min(MOST);
-    let mut room = lane.make_room(length);
-    while !lane.is_writable() {
-        if lane.socket.has(status::NONBLOCKING) {
-            if lane.want_space() {
-                continue;
-            }
-            return Err(libc::EAGAIN);
-        }
-        wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?;
-        replaced::give_up(lane);
-        room = lane.make_room(length);
-    }
+    let room = wait_for_room(lane, length.min(bytes_in_pipe(pipe)).min(MOST))?;
     let mut buffer = vec![0u8; room.max(1)];
     // SAFETY: the buffer is ours for its length.
     let got = unsafe {
@@ -234,12 +219,36 @@ fn move_to_socket(
         let sent = unsafe { transfer::send_fully(lane, rest.as_ptr(), rest.len(), more) };
         match sent {
             Ok(sent) => done += sent,
-            Err(libc::EINTR) => {}
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
+            Err(libc::EINTR | libc::EAGAIN) => {}
+            // The connection has ended meanwhile. The bytes count as some that were sent before, and the next call
+            // finds the end.
+            Err(libc::EPIPE) => break,
+            Err(error) => {
+                lane.put_back_error(error);
+                break;
+            }
         }
     }
     Ok(got)
+}
+
+/// Waits until the socket has room, and returns for how many of `length` bytes. After an error the bytes stay in the
+/// pipe.
+fn wait_for_room(lane: &mut Lane, length: usize) -> Result<usize, c_int> {
+    loop {
+        // SAFETY: nothing is copied.
+        unsafe { transfer::send(lane, &[], 0)? };
+        let room = lane.make_room(length);
+        if lane.is_writable() {
+            return Ok(room);
+        }
+        if !lane.socket.has(status::NONBLOCKING) {
+            wait::sleep_on(lane, bits::SPACE, Lane::is_writable)?;
+            replaced::give_up(lane);
+        } else if !lane.want_space() {
+            return Err(libc::EAGAIN);
+        }
+    }
 }
 
 /// The number of bytes in a pipe.

@@ -15,6 +15,7 @@ cases! {
         corner_14_splicing_sendfile_lengths,
         corner_14_splicing_leaves_a_reset_for_the_next_call,
         corner_14_splicing_sendfile_of_endless_zeros,
+        corner_14_splicing_into_a_full_socket_that_is_reset,
         corner_14_splicing_with_what_is_no_pipe,
         corner_14_splicing_at_a_position,
         corner_14_splicing_the_wrong_way,
@@ -170,6 +171,23 @@ fn corner_14_splicing_leaves_a_reset_for_the_next_call(family: Family) {
     assert_eq!(sys::splice(server, writer, 100, 0), Ok(1));
     let sent = sys::send(server, b"y", libc::MSG_NOSIGNAL);
     assert_eq!(sent, Err(Errno(libc::ECONNRESET)));
+}
+
+/// Bytes that a connection takes no more stay in the pipe.
+fn corner_14_splicing_into_a_full_socket_that_is_reset(family: Family) {
+    let (client, server) = pair(family);
+    let _ = fill(client);
+    set_blocking(client);
+    let [output, input] = sys::pipe(0).unwrap();
+    sys::write(input, &pattern(0, 3000)).unwrap();
+    let (splicing, task) = start_thread(move || sys::splice(output, client, 3000, 0));
+    await_asleep(task);
+    close_with_reset(server);
+    assert_eq!(join_thread(splicing), Err(Errno(libc::ECONNRESET)));
+    assert_eq!(sys::ioctl_int(output, libc::FIONREAD, 0), Ok(3000));
+    sys::ignore_signal(libc::SIGPIPE).unwrap();
+    let again = sys::splice(output, client, 3000, 0);
+    assert_eq!(again, Err(Errno(libc::EPIPE)));
 }
 
 fn corner_14_splicing_sendfile_of_endless_zeros(family: Family) {

@@ -42,7 +42,10 @@ fn send(socket: Descriptor, script: &Script, role: Role) {
     loop {
         match sender.step() {
             Step::Moved => {}
-            Step::Wait => panic!("{script:?} as {role:?}: a blocking send did not block"),
+            Step::Wait => panic!(
+                "{script:?} as {role:?}: a blocking send did not block: call {}",
+                sender.kind
+            ),
             Step::Broken(errno) => return expect_break(script, role, errno),
             Step::End => break,
         }

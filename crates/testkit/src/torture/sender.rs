@@ -17,6 +17,8 @@ pub struct Sender {
     pipe: Option<Pipe>,
     /// How many bytes were sent so far.
     pub position: usize,
+    /// Which of the calls was the last one.
+    pub kind: usize,
 }
 
 /// The result of one call.
@@ -42,6 +44,7 @@ impl Sender {
             random: script.sizes(role, 1),
             pipe: None,
             position: 0,
+            kind: 0,
         }
     }
 
@@ -80,7 +83,8 @@ impl Sender {
         let bytes = self.stream.at(self.position, length);
         let (first, second) = bytes.split_at(self.random.below(length + 1));
         let (socket, flags) = (self.socket, libc::MSG_NOSIGNAL);
-        plain(match self.random.below(16) {
+        self.kind = self.random.below(16);
+        plain(match self.kind {
             0 => sys::write(socket, bytes),
             1 => sys::writev(socket, &[first, &[], second]),
             2 => sys::send_vector(socket, &[first, second], flags),
