@@ -9,12 +9,14 @@
 //!             the program's handler, or the default action
 //! ```
 //!
-//! The kernel knows the program's mask and flags; only the handler is the library's. So masks, alternate stacks and
-//! restarts are handled by the kernel itself.
+//! The kernel knows the program's flags, so alternate stacks and restarts are handled by the kernel itself. The mask is
+//! the library's: while its handler runs, all signals are blocked. The program expects no handler of other signals on
+//! its alternate stack, which may have room for no further frame.
 
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
 
-use libc::{c_int, c_void, sigaction, siginfo_t};
+use libc::{c_int, c_void, sigaction, siginfo_t, sigset_t};
 use netchannel_shm::copy;
 
 use crate::descriptors::copying;
@@ -94,18 +96,22 @@ pub fn handles(signal: c_int) -> bool {
 
 /// Blocks all signals of the thread while `with` runs.
 fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
-    let change = |how: c_int, new: *const u64, old: *mut u64| {
-        // SAFETY: both masks are locals of eight bytes, or null.
-        let _ = unsafe {
-            let words = [sys::int(how), new.addr(), old.addr(), 8, 0, 0];
-            sys::raw(libc::SYS_rt_sigprocmask, words)
-        };
-    };
-    let (all, mut before) = (u64::MAX, 0u64);
-    change(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    let before = block(u64::MAX);
     let result = with();
-    change(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+    block(before);
     result
+}
+
+/// Blocks these signals of the thread and no others. Returns those that were blocked.
+fn block(mask: u64) -> u64 {
+    let mut before = 0u64;
+    let (new, old) = ((&raw const mask).addr(), (&raw mut before).addr());
+    // SAFETY: both masks are locals of eight bytes.
+    let _ = unsafe {
+        let words = [sys::int(libc::SIG_SETMASK), new, old, 8, 0, 0];
+        sys::raw(libc::SYS_rt_sigprocmask, words)
+    };
+    before
 }
 
 /// Installs the handlers, once: when the first socket is made.
@@ -131,7 +137,7 @@ fn install() {
             // SAFETY: all zero is a valid action; reading the present action changes nothing.
             unsafe {
                 let mut before: sigaction = core::mem::zeroed();
-                if real::sigaction(signal, core::ptr::null(), &raw mut before) == 0 {
+                if real::sigaction(signal, ptr::null(), &raw mut before) == 0 {
                     set(signal, &before);
                 }
             }
@@ -140,9 +146,15 @@ fn install() {
     });
 }
 
-fn mask_of(action: &sigaction) -> u64 {
-    // SAFETY: the first eight bytes of a set are signals 1 to 64, all that there are.
-    unsafe { (&raw const action.sa_mask).cast::<u64>().read() }
+/// The signals 1 to 64 of a set, all that there are.
+fn mask_of(set: &sigset_t) -> u64 {
+    // SAFETY: a set has more than eight bytes, and the signals are in the first ones.
+    unsafe { ptr::from_ref(set).cast::<u64>().read() }
+}
+
+fn set_mask(set: &mut sigset_t, mask: u64) {
+    // SAFETY: as in `mask_of`.
+    unsafe { ptr::from_mut(set).cast::<u64>().write(mask) }
 }
 
 /// Remembers the program's action and installs the library's. Under the lock, signals blocked.
@@ -152,16 +164,21 @@ fn set(signal: c_int, action: &sigaction) {
     };
     let plain = matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
     let flags = if plain {
-        libc::SA_ONSTACK | libc::SA_NODEFER
+        libc::SA_ONSTACK
     } else {
         action.sa_flags & !libc::SA_RESETHAND
     };
     let mut ours = *action;
     ours.sa_sigaction = on_fault as *const () as usize;
     ours.sa_flags = flags | libc::SA_SIGINFO;
-    action_of_program.store(action.sa_sigaction, action.sa_flags, mask_of(action));
+    set_mask(&mut ours.sa_mask, u64::MAX);
+    action_of_program.store(
+        action.sa_sigaction,
+        action.sa_flags,
+        mask_of(&action.sa_mask),
+    );
     // SAFETY: a valid action; the handler is async-signal-safe.
-    unsafe { real::sigaction(signal, &raw const ours, core::ptr::null_mut()) };
+    unsafe { real::sigaction(signal, &raw const ours, ptr::null_mut()) };
 }
 
 /// `sigaction` for a signal that [`handles`] the library.
@@ -174,8 +191,7 @@ pub fn change(signal: c_int, new: Option<&sigaction>) -> Option<sigaction> {
         let mut before: sigaction = unsafe { core::mem::zeroed() };
         before.sa_sigaction = handler;
         before.sa_flags = flags;
-        // SAFETY: the set has room for eight bytes.
-        unsafe { (&raw mut before.sa_mask).cast::<u64>().write(mask) };
+        set_mask(&mut before.sa_mask, mask);
         if let (Some(new), Some(_)) = (new, guard) {
             set(signal, new);
         }
@@ -227,6 +243,14 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
     if flags & libc::SA_RESETHAND != 0 {
         action_of_program.store(libc::SIG_DFL, flags & !libc::SA_SIGINFO, mask);
     }
+    // SAFETY: the kernel passes a valid context.
+    let interrupted = mask_of(unsafe { &(*context.cast::<libc::ucontext_t>()).uc_sigmask });
+    let own = if flags & libc::SA_NODEFER == 0 {
+        1 << (signal - 1)
+    } else {
+        0
+    };
+    block(interrupted | mask | own);
     // SAFETY: the program installed this address as its handler; one without SA_SIGINFO does not
     // look at the further arguments.
     unsafe {
@@ -265,7 +289,7 @@ unsafe fn die(signal: c_int, info: *mut siginfo_t, raised: bool) {
     unsafe {
         let mut default: sigaction = core::mem::zeroed();
         default.sa_sigaction = libc::SIG_DFL;
-        real::sigaction(signal, &raw const default, core::ptr::null_mut());
+        real::sigaction(signal, &raw const default, ptr::null_mut());
         if !raised {
             let (process, thread) = (sys::process() as usize, sys::thread() as usize);
             let words = [process, thread, sys::int(signal), info.addr(), 0, 0];

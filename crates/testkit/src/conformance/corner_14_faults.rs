@@ -1,5 +1,7 @@
 //! Corner 14, buffers and arguments that fault, numbers and flags that are wrong.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Errno};
 
@@ -17,6 +19,7 @@ cases! {
         corner_14_fault_in_send_behind_bytes_held_back,
         corner_14_fault_in_vectors,
         corner_14_fault_in_other_arguments,
+        corner_14_fault_beside_signals,
         corner_14_bad_flags_and_numbers,
     ];
 }
@@ -206,6 +209,56 @@ fn corner_14_fault_in_other_arguments(family: Family) {
     let answer = unsafe { libc::connect(tcp(family), bad.cast(), 16) };
     assert_eq!((answer, sys::last_errno()), (-1, Errno(libc::EFAULT)));
     expect_alive(client, server);
+}
+
+/// The alternate stack of the thread in [`corner_14_fault_beside_signals`], and how often handlers ran on it.
+static STACK: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+static ON_STACK: AtomicUsize = AtomicUsize::new(0);
+static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn look_at_stack(_: libc::c_int) {
+    let local = 0_u8;
+    let at = std::hint::black_box(&raw const local).addr();
+    let [start, end] = [0, 1].map(|index| STACK[index].load(Ordering::Relaxed));
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+    if (start..end).contains(&at) {
+        ON_STACK.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A handler that does not ask for the alternate stack does not run on it, also while a copy meets a bad address.
+fn corner_14_fault_beside_signals(family: Family) {
+    const SIZE: usize = 1 << 16;
+    let (client, server) = pair(family);
+    send_and_wait(server, client, b"abc");
+    let memory = vec![0_u8; SIZE].leak();
+    let stack = libc::stack_t {
+        ss_sp: memory.as_mut_ptr().cast(),
+        ss_flags: 0,
+        ss_size: SIZE,
+    };
+    let start = memory.as_ptr().addr();
+    STACK[0].store(start, Ordering::Relaxed);
+    STACK[1].store(start + SIZE, Ordering::Relaxed);
+    // SAFETY: the memory is for this thread's signals only.
+    assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+    sys::handle_signal(libc::SIGUSR1, look_at_stack, 0).unwrap();
+    let task = sys::gettid();
+    let (pest, _) = start_thread(move || {
+        while SIGNALS.load(Ordering::Relaxed) < 500 {
+            sys::signal_thread(task, libc::SIGUSR1).unwrap();
+            std::thread::yield_now();
+        }
+    });
+    let page = forbidden();
+    while !pest.is_finished() {
+        // SAFETY: nothing is mapped there.
+        let answer = unsafe { sys::recv_raw(client, page, 3, libc::MSG_DONTWAIT) };
+        assert_eq!(answer, Err(Errno(libc::EFAULT)));
+    }
+    join_thread(pest);
+    assert_eq!(ON_STACK.load(Ordering::Relaxed), 0);
+    expect_bytes(client, b"abc");
 }
 
 fn corner_14_bad_flags_and_numbers(family: Family) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::{Family, count_descriptors, tcp};
 use netchannel_testkit::sys::{self, Descriptor};
 
+use crate::interrupter::Interrupter;
 use crate::{Mode, Options, STOP, blocking, readiness, receiver, send_number};
 
 /// How many descriptors a library may keep for later use when all connections have ended: some pools of 64, however
@@ -30,7 +31,7 @@ pub fn serve(listening: Descriptor, options: &Options, mode: Mode, duration: Dur
     watchdog(options, duration);
     let before = count_descriptors();
     match mode {
-        Mode::Blocking => blocking::serve(listening, seed),
+        Mode::Blocking => interrupted(seed, || blocking::serve(listening, seed)),
         Mode::Readiness(kind) => several(threads, move || {
             readiness::serve(listening, seed, kind, patience);
         }),
@@ -56,7 +57,9 @@ pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Durat
     let before = receiver::BYTES.load(Ordering::Relaxed);
     let end = Instant::now() + duration;
     match mode {
-        Mode::Blocking => blocking::drive(address, seed, connections, &numbers, end),
+        Mode::Blocking => interrupted(!seed, || {
+            blocking::drive(address, seed, connections, &numbers, end);
+        }),
         Mode::Readiness(kind) => {
             let numbers = Arc::clone(&numbers);
             let plan = readiness::Plan {
@@ -95,6 +98,12 @@ pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Durat
         numbers.load(Ordering::Relaxed),
         bytes / 1_000_000
     )
+}
+
+fn interrupted(seed: u64, work: impl FnOnce()) {
+    let interrupter = Interrupter::start(seed);
+    work();
+    interrupter.stop();
 }
 
 fn several(threads: usize, work: impl Fn() + Send + Clone + 'static) {

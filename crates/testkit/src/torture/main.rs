@@ -12,6 +12,7 @@ mod errors;
 mod faults;
 mod flow;
 mod hostile;
+mod interrupter;
 mod killer;
 mod limits;
 mod outages;

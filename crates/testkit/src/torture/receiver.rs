@@ -7,7 +7,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
 use crate::pipe::Pipe;
 use crate::script::{LARGEST, Role, Script, Stream, call_size};
-use crate::step::Step;
+use crate::step::{Step, set_time_limit};
 
 /// Number of bytes that this process has received and compared.
 pub static BYTES: AtomicU64 = AtomicU64::new(0);
@@ -20,6 +20,8 @@ pub struct Receiver {
     pub total: usize,
     random: Random,
     buffer: Vec<u8>,
+    /// Whether a call that waits ends after a while.
+    limited: bool,
     pipe: Option<Pipe>,
     name: String,
     /// How many bytes were received so far.
@@ -51,6 +53,7 @@ impl Receiver {
             total: script.sends(role.other()),
             random: script.sizes(role, 2),
             buffer: vec![0; LARGEST],
+            limited: false,
             pipe: None,
             name: format!(
                 "seed {}, connection {}, {role:?}",
@@ -70,6 +73,9 @@ impl Receiver {
             let low = self.random.between(1, 2_000);
             let low = libc::c_int::try_from(low).unwrap_or(1);
             set_int(self.socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, low);
+        }
+        if self.random.once_in(100) {
+            self.limited = set_time_limit(self.socket, libc::SO_RCVTIMEO, &mut self.random);
         }
         if self.random.once_in(16) {
             let buffer = &mut self.buffer[..length];
@@ -96,7 +102,7 @@ impl Receiver {
                 BYTES.fetch_add(size as u64, Ordering::Relaxed);
                 Step::Moved
             }
-            Err(Errno(libc::EAGAIN)) if never_waits => Step::Moved,
+            Err(Errno(libc::EAGAIN)) if never_waits || self.limited => Step::Moved,
             Err(errno) => Step::of(errno),
         }
     }

@@ -5,7 +5,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
 use crate::pipe::Pipe;
 use crate::script::{Role, Script, Stream, call_size};
-use crate::step::Step;
+use crate::step::{Step, set_time_limit};
 
 /// Sends a stream.
 pub struct Sender {
@@ -13,6 +13,8 @@ pub struct Sender {
     stream: Stream,
     total: usize,
     random: Random,
+    /// Whether a call that waits ends after a while.
+    limited: bool,
     /// The bytes that a splice has left over come before all others.
     pipe: Option<Pipe>,
     /// How many bytes were sent so far.
@@ -42,6 +44,7 @@ impl Sender {
             stream: script.stream(role),
             total: script.sends(role),
             random: script.sizes(role, 1),
+            limited: false,
             pipe: None,
             position: 0,
             kind: 0,
@@ -59,6 +62,9 @@ impl Sender {
             // A broken connection takes the option too.
             set_int(self.socket, libc::IPPROTO_TCP, libc::TCP_CORK, hold);
         }
+        if self.random.once_in(64) {
+            self.limited = set_time_limit(self.socket, libc::SO_SNDTIMEO, &mut self.random);
+        }
         let left = self.pipe.as_ref().map_or(0, |pipe| pipe.filled);
         let Attempt {
             answer,
@@ -74,7 +80,7 @@ impl Sender {
                 self.position += size;
                 Step::Moved
             }
-            Err(Errno(libc::EAGAIN)) if never_waits => Step::Moved,
+            Err(Errno(libc::EAGAIN)) if never_waits || self.limited => Step::Moved,
             Err(errno) => Step::of(errno),
         }
     }

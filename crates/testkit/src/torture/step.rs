@@ -1,6 +1,7 @@
 //! What a call of a sender or a receiver did.
 
-use netchannel_testkit::sys::Errno;
+use netchannel_testkit::support::Random;
+use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,19 @@ pub enum Step {
     End,
     /// The connection is broken.
     Broken(Errno),
+}
+
+/// Gives the calls of a blocking socket a time limit, `option`, or takes it back. Returns whether they have one.
+pub fn set_time_limit(socket: Descriptor, option: libc::c_int, random: &mut Random) -> bool {
+    let flags = sys::fcntl(socket, libc::F_GETFL, 0).expect("F_GETFL");
+    let limited = flags & libc::O_NONBLOCK == 0 && random.once_in(2);
+    let microseconds = if limited { random.between(1, 3_000) } else { 0 };
+    let limit = libc::timeval {
+        tv_sec: 0,
+        tv_usec: i64::try_from(microseconds).unwrap_or(0),
+    };
+    sys::set_option(socket, libc::SOL_SOCKET, option, limit).expect("setsockopt");
+    limited
 }
 
 impl Step {

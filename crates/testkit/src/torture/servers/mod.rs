@@ -24,7 +24,7 @@ use netchannel_testkit::support::{
 };
 use netchannel_testkit::sys;
 
-use crate::Options;
+use crate::{Options, interrupter};
 use board::Board;
 use shape::{Plan, Way};
 
@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> i32 {
 /// Serves the connection that this program was executed on, by the plan of the round's seed.
 pub fn executed(options: &Options) {
     sys::alarm(LONGEST);
-    pest::prepare();
+    interrupter::prepare();
     let plan = Plan::draw(options.seed, options.family, |name| name == "ExecuteEach");
     accepting::serve_executed(&plan, &Board::new());
 }
@@ -101,7 +101,7 @@ fn start(board: &Board, work: impl FnOnce()) -> Child {
 
 /// One round.
 fn play(plan: &Plan) {
-    pest::prepare();
+    interrupter::prepare();
     let board = Board::new();
     let family = plan.family;
     let (listening, address) = listener_with(family, 128);

@@ -4,18 +4,11 @@ use std::time::Duration;
 
 use netchannel_testkit::sys;
 
+use crate::interrupter::SIGNALS;
+
 use super::board::Board;
 use super::random_of;
 use super::shape::Plan;
-
-extern "C" fn on_signal(_: libc::c_int) {}
-
-/// Catches the signals of the pest, in the calling process and its children: `SIGUSR1` interrupts calls, `SIGUSR2`
-/// restarts them.
-pub fn prepare() {
-    sys::handle_signal(libc::SIGUSR1, on_signal, 0).expect("sigaction");
-    sys::handle_signal(libc::SIGUSR2, on_signal, libc::SA_RESTART).expect("sigaction");
-}
 
 /// Disturbs until it is killed.
 pub fn run(plan: &Plan, board: &Board) {
@@ -27,8 +20,7 @@ pub fn run(plan: &Plan, board: &Board) {
             continue;
         };
         match random.below(3) {
-            0 => drop(sys::kill(process, libc::SIGUSR1)),
-            1 => drop(sys::kill(process, libc::SIGUSR2)),
+            kind @ 0..2 => drop(sys::kill(process, SIGNALS[kind])),
             _ => {
                 let _ = sys::kill(process, libc::SIGSTOP);
                 std::thread::sleep(microseconds(random.below(3_000)));
