@@ -110,6 +110,22 @@ pub fn ended(status: libc::c_int) -> Ended {
     }
 }
 
+/// Zeroed memory that later children share, for good.
+///
+/// # Safety
+/// Zeroes are a valid `T`, and all of its fields are atomics.
+#[must_use]
+pub unsafe fn shared_zeroed<T>() -> &'static T {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let size = size_of::<T>();
+    // SAFETY: a fresh anonymous mapping.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
+    assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());
+    // SAFETY: mapped for good, aligned to a page; the rest is the caller's promise.
+    unsafe { &*memory.cast::<T>() }
+}
+
 /// Forks; the child runs the body and ends with status 0 if it returns.
 #[must_use]
 pub fn fork_child(body: impl FnOnce()) -> Child {

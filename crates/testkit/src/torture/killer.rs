@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::{
     Baton, Child, Family, Random, count_descriptors, fork_child, listener, set_nonblocking,
+    shared_zeroed,
 };
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -23,18 +24,12 @@ const MOST: usize = 4;
 const POOL: usize = 8;
 
 /// How many bytes the victim's sends accepted, per connection, in memory that survives the victim.
-struct Ledger(&'static [AtomicU64]);
+struct Ledger(&'static [AtomicU64; MOST]);
 
 impl Ledger {
     fn new() -> Self {
-        let length = MOST * size_of::<AtomicU64>();
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh anonymous mapping.
-        let memory = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
-        assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());
-        // SAFETY: mapped for good, zeroed, aligned to a page, and only used as atomics.
-        Self(unsafe { std::slice::from_raw_parts(memory.cast(), MOST) })
+        // SAFETY: only atomics, for which zeroes are valid.
+        Self(unsafe { shared_zeroed() })
     }
 
     fn clear(&self) {

@@ -24,6 +24,7 @@ mod refusals;
 mod script;
 mod sender;
 mod servers;
+mod shared;
 mod step;
 mod users;
 mod witness;
@@ -49,6 +50,8 @@ const USAGE: &str = "usage:
   torture servers [OPTIONS] [--rounds N] [--only SHAPE] [--except SHAPE]
                      servers and clients of drawn shapes (prefork, fork for each, passing, threads...), whose connections pass
                      from hand to hand while signals interrupt and stop them. Rounds are such families
+  torture shared [OPTIONS] [--rounds N]
+                     one connection with several writers and readers, threads or processes. Rounds are such connections
   torture between [OPTIONS] [--mode M] [--netchannel PROGRAM]
                      bytes between two hosts, over kernel TCP without a program
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
@@ -237,6 +240,7 @@ fn main() {
         "killer" => killer::run(&options),
         "hostile" => hostile::run(&options),
         "servers" => std::process::exit(servers::run(&options)),
+        "shared" => std::process::exit(shared::run(&options)),
         "servers-executed" => servers::executed(&options),
         "limits-serve" => limits::serve(&options),
         "limits-drive" => limits::drive(&options),
@@ -248,7 +252,9 @@ fn main() {
             let sum = ends::drive(options.address, &options, modes[0], duration);
             println!("PASS {}, seed {}, {sum}", modes[0].name(), options.seed);
         }
-        _ => usage("say bytes, killer, hostile, servers, between, faults, hosts, limits or users"),
+        _ => usage(
+            "say bytes, killer, hostile, servers, shared, between, faults, hosts, limits or users",
+        ),
     }
 }
 

@@ -228,7 +228,11 @@ impl Receiver {
         match unsafe { sys::readv_raw(self.socket, &vector) } {
             Err(Errno(libc::EFAULT)) => Err(Errno(libc::EINTR)),
             Ok(size) => {
-                assert!(size <= length, "{}: bytes for a part that is not there", self.name);
+                assert!(
+                    size <= length,
+                    "{}: bytes for a part that is not there",
+                    self.name
+                );
                 Ok(size)
             }
             other => other,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
+use netchannel_testkit::support::shared_zeroed;
 use netchannel_testkit::sys;
 
 /// The most processes of a round at the same time that a signal can find.
@@ -23,14 +24,8 @@ pub struct Board(&'static Shared);
 impl Board {
     /// A new board, for the caller and its children.
     pub fn new() -> Self {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        let size = size_of::<Shared>();
-        // SAFETY: a fresh anonymous mapping.
-        let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
-        assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());
-        // SAFETY: mapped for good, zeroed, which is valid for all fields, aligned to a page, and only used as atomics.
-        Self(unsafe { &*memory.cast::<Shared>() })
+        // SAFETY: only atomics, for which zeroes are valid.
+        Self(unsafe { shared_zeroed() })
     }
 
     /// The calling process may be signalled from now on. Without a free place it is not.

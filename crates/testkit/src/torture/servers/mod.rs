@@ -29,7 +29,7 @@ use board::Board;
 use shape::{Plan, Way};
 
 /// How long a round may take, in seconds: it takes less than one on an idle machine.
-const LONGEST: u32 = 40;
+pub const LONGEST: u32 = 40;
 
 /// Runs rounds until the time is over or `--rounds` rounds are done. A round has the seed of the run plus its number, so
 /// that `--rounds 1` with that seed repeats it.
@@ -75,7 +75,7 @@ pub fn executed(options: &Options) {
 }
 
 /// Waits for a child as long as its own watchdog lets it live.
-fn await_end(child: &Child) -> Ended {
+pub fn await_end(child: &Child) -> Ended {
     let end = Instant::now() + Duration::from_secs(u64::from(LONGEST) + 10);
     loop {
         let (ended, status) = sys::waitpid(child.process, libc::WNOHANG).expect("waitpid");
