@@ -82,99 +82,91 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
         lane.socket.entry.low_water.load(Ordering::Relaxed).max(1) as usize
     };
     let offset = if peek { lane.peek_offset() } else { 0 };
+    let lengths = vectors.iter().map(|vector| vector.iov_len);
+    let length = lengths.fold(0, usize::saturating_add);
     let mut total = 0;
-    'vectors: for vector in vectors {
-        let mut done = 0;
-        while done < vector.iov_len {
-            // SAFETY: the program's buffer, within its length.
-            let got = unsafe {
-                let to = vector.iov_base.cast::<u8>().wrapping_add(done);
-                let mode = ReceiveMode {
-                    peek,
-                    discard,
-                    already_received: total as u64,
-                    offset,
-                };
-                lane.receive(to, vector.iov_len - done, mode)
-            };
-            match got {
-                Ok(count) => {
-                    done += count;
-                    total += count;
-                    if done < vector.iov_len && total >= target {
-                        break 'vectors;
-                    }
+    while total < length {
+        let mode = ReceiveMode {
+            peek,
+            discard,
+            already_received: total as u64,
+            offset,
+        };
+        // SAFETY: the program's buffers.
+        match unsafe { lane.receive_vectors(vectors, total, mode) } {
+            Ok(count) => {
+                total += count;
+                if total >= target {
+                    break;
                 }
-                // Who has shut its reading direction finds here that the listener was killed.
-                Err(Stop::End) if total == 0 && housekeeping::carry() => {
+            }
+            // Who has shut its reading direction finds here that the listener was killed.
+            Err(Stop::End) if total == 0 && housekeeping::carry() => {
+                if replaced::is_replaced(lane) {
+                    // SAFETY: the caller's promise.
+                    return unsafe { replaced::receive(lane.fd, vectors, flags) };
+                }
+            }
+            Err(Stop::End) => break,
+            Err(stop @ Stop::Error(_)) if total > 0 => {
+                lane.put_back(stop);
+                break;
+            }
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Wait) => {
+                if total >= target {
+                    break;
+                }
+                if nonblocking {
+                    if !finds_end(lane) && !housekeeping::carry() {
+                        return Err(libc::EAGAIN);
+                    }
                     if replaced::is_replaced(lane) {
                         // SAFETY: the caller's promise.
                         return unsafe { replaced::receive(lane.fd, vectors, flags) };
                     }
+                    continue;
                 }
-                Err(Stop::End) => break 'vectors,
-                Err(Stop::Error(error)) if total > 0 => {
-                    if error != libc::EFAULT {
-                        lane.put_back_error(error);
+                // A peek leaves what it has received.
+                let received = if peek { total as u64 } else { 0 };
+                let at_start = offset + received == 0;
+                let ready = |lane: &Lane| {
+                    if !at_start {
+                        lane.has_more_than(offset, received)
+                    } else if peek {
+                        // A peek leaves an urgent byte in its place.
+                        lane.is_readable() || is_urgent_below_low_water(lane)
+                    } else {
+                        lane.has_input() || is_urgent_below_low_water(lane)
                     }
-                    break 'vectors;
-                }
-                Err(Stop::Error(error)) => return Err(error),
-                Err(Stop::Wait) => {
-                    if total >= target {
-                        break 'vectors;
+                };
+                match wait::sleep_on(lane, bits::DATA, ready) {
+                    // Another process has dissolved it meanwhile. The error that this left is for others.
+                    Ok(()) if lane.socket.has(status::DISSOLVED) && total > 0 => break,
+                    Ok(()) if lane.socket.has(status::DISSOLVED) => return Err(libc::EPIPE),
+                    Ok(()) if replaced::is_replaced(lane) => {
+                        // SAFETY: the caller's promise.
+                        return unsafe { replaced::receive(lane.fd, vectors, flags) };
                     }
-                    if nonblocking {
-                        if !finds_end(lane) && !housekeeping::carry() {
-                            return Err(libc::EAGAIN);
-                        }
-                        if replaced::is_replaced(lane) {
-                            // SAFETY: the caller's promise.
-                            return unsafe { replaced::receive(lane.fd, vectors, flags) };
-                        }
-                        continue;
-                    }
-                    // A peek leaves what it has received.
-                    let received = if peek { total as u64 } else { 0 };
-                    let at_start = offset + received == 0;
-                    let ready = |lane: &Lane| {
-                        if !at_start {
-                            lane.has_more_than(offset, received)
-                        } else if peek {
-                            // A peek leaves an urgent byte in its place.
-                            lane.is_readable() || is_urgent_below_low_water(lane)
-                        } else {
-                            lane.has_input() || is_urgent_below_low_water(lane)
-                        }
-                    };
-                    match wait::sleep_on(lane, bits::DATA, ready) {
-                        // Another process has dissolved it meanwhile. The error that this left is for others.
-                        Ok(()) if lane.socket.has(status::DISSOLVED) && total > 0 => break 'vectors,
-                        Ok(()) if lane.socket.has(status::DISSOLVED) => return Err(libc::EPIPE),
-                        Ok(()) if replaced::is_replaced(lane) => {
-                            // SAFETY: the caller's promise.
-                            return unsafe { replaced::receive(lane.fd, vectors, flags) };
-                        }
-                        Ok(()) => {
-                            while at_start && is_woken_below_low_water(lane) {
-                                if let Err(error) = wait::sleep_on(lane, bits::DATA, ready) {
-                                    note_interruption(error);
-                                    target = 1;
-                                    break;
-                                }
+                    Ok(()) => {
+                        while at_start && is_woken_below_low_water(lane) {
+                            if let Err(error) = wait::sleep_on(lane, bits::DATA, ready) {
+                                note_interruption(error);
+                                target = 1;
+                                break;
                             }
                         }
-                        Err(error) if total > 0 => {
-                            note_interruption(error);
-                            break 'vectors;
-                        }
-                        // A call that was not to be woken for these bytes takes them all the same.
-                        Err(error) if at_start && lane.waits_for_low_water() => {
-                            note_interruption(error);
-                            target = 1;
-                        }
-                        Err(error) => return Err(error),
                     }
+                    Err(error) if total > 0 => {
+                        note_interruption(error);
+                        break;
+                    }
+                    // A call that was not to be woken for these bytes takes them all the same.
+                    Err(error) if at_start && lane.waits_for_low_water() => {
+                        note_interruption(error);
+                        target = 1;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use libc::iovec;
 use netchannel_abi::link::{Geometry, Role, Side, side_flags};
 use netchannel_ring::switch::{self, Position};
 use netchannel_shm::split::{Direction, Transfer};
@@ -34,15 +35,71 @@ impl Lane {
         length: usize,
         mode: ReceiveMode,
     ) -> Result<usize, Stop> {
+        // SAFETY: the caller's promise.
+        self.while_receiving(|| unsafe { self.receive_in_order(to, length, mode) })
+    }
+
+    /// As [`Self::receive`], into the rest of `vectors` behind their first `done` bytes. Other threads that receive get
+    /// nothing of what is between these bytes.
+    ///
+    /// # Safety
+    /// The vectors are the program's: writable, or faulting.
+    #[inline(always)]
+    pub unsafe fn receive_vectors(
+        &self,
+        vectors: &[iovec],
+        mut done: usize,
+        mode: ReceiveMode,
+    ) -> Result<usize, Stop> {
         self.while_receiving(|| {
-            let skip = if mode.peek && mode.already_received + mode.offset > 0 {
-                self.peek_skip(mode)
-            } else {
-                0
-            };
-            // SAFETY: the caller's promise.
-            unsafe { self.receive_locked(to, length, mode, skip, Marks::Unexpected) }
+            let mut total = 0;
+            for vector in vectors {
+                if done >= vector.iov_len {
+                    done -= vector.iov_len;
+                    continue;
+                }
+                let to = vector.iov_base.cast::<u8>().wrapping_add(done);
+                let length = vector.iov_len - done;
+                done = 0;
+                let already_received = mode.already_received + total as u64;
+                let mode = ReceiveMode {
+                    already_received,
+                    ..mode
+                };
+                // SAFETY: the caller's promise.
+                match unsafe { self.receive_in_order(to, length, mode) } {
+                    Ok(count) => {
+                        total += count;
+                        if count < length {
+                            break;
+                        }
+                    }
+                    Err(stop) if total == 0 => return Err(stop),
+                    Err(stop) => {
+                        self.put_back(stop);
+                        break;
+                    }
+                }
+            }
+            Ok(total)
         })
+    }
+
+    /// As [`Self::receive`], with the lock held.
+    #[inline(always)]
+    unsafe fn receive_in_order(
+        &self,
+        to: *mut u8,
+        length: usize,
+        mode: ReceiveMode,
+    ) -> Result<usize, Stop> {
+        let skip = if mode.peek && mode.already_received + mode.offset > 0 {
+            self.peek_skip(mode)
+        } else {
+            0
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.receive_locked(to, length, mode, skip, Marks::Unexpected) }
     }
 
     /// Takes the bytes before `head` without copying them.
@@ -374,6 +431,16 @@ impl Lane {
         self.socket.unmark(status::LEFT_ERROR);
         let error = self.socket.entry.error.swap(0, Ordering::AcqRel);
         (error != 0).then_some(error)
+    }
+
+    /// Leaves what has stopped a call that has received something to the next call. Bad memory is nobody else's.
+    #[cold]
+    pub fn put_back(&self, stop: Stop) {
+        if let Stop::Error(error) = stop
+            && error != libc::EFAULT
+        {
+            self.put_back_error(error);
+        }
     }
 
     /// Leaves an error to the next call: this one has received something.
