@@ -398,32 +398,35 @@ unsafe fn send_vectors(
     if lane.socket.has(status::PUMPED) {
         lane.wait_for_pump();
     }
+    let more = kind == Kind::More;
+    // Those that are sent together: other threads that send put nothing between them.
+    let plain = vectors.len() - usize::from(kind == Kind::Urgent && !vectors.is_empty());
+    // How many bytes of the vectors from the present one on are sent.
+    let mut done = 0;
     for (index, vector) in vectors.iter().enumerate() {
-        let mut done = 0;
-        let urgent = kind == Kind::Urgent && index + 1 == vectors.len();
-        let urgent = match (urgent, nonblocking) {
-            (false, _) => Urgent::None,
-            (true, false) => Urgent::Last,
-            (true, true) => Urgent::LastThatFits,
-        };
         let whole = !nonblocking && vector.iov_len <= WHOLE;
         while done < vector.iov_len {
-            // SAFETY: the program's buffer, within its length.
+            // SAFETY: the program's buffers, within their lengths.
             let put = unsafe {
-                let from = vector.iov_base.cast::<u8>().wrapping_add(done);
-                if kind == Kind::More {
-                    lane.send_more(from, vector.iov_len - done, whole)
-                } else if urgent == Urgent::None {
-                    lane.send(from, vector.iov_len - done, whole)
+                if index < plain {
+                    let together = vectors.get(index..plain).unwrap_or_default();
+                    lane.send_vectors(together, done, nonblocking, more)
                 } else {
+                    let from = vector.iov_base.cast::<u8>().wrapping_add(done);
+                    let urgent = if nonblocking {
+                        Urgent::LastThatFits
+                    } else {
+                        Urgent::Last
+                    };
                     lane.send_urgently(from, vector.iov_len - done, whole, urgent)
+                        .map(|count| (count, nonblocking))
                 }
             };
             match put {
-                Ok(count) => {
+                Ok((count, ended)) => {
                     done += count;
                     total += count;
-                    if urgent == Urgent::LastThatFits {
+                    if ended {
                         return Ok(total);
                     }
                 }
@@ -469,6 +472,7 @@ unsafe fn send_vectors(
                 Err(Stop::Error(error)) => return Err(error),
             }
         }
+        done -= vector.iov_len;
         let later = vectors.get(index + 1..).unwrap_or_default();
         if total > 0 && !later.is_empty() && lane.socket.has(status::WRITE_MET_CLOSED) {
             let more = readable(later);

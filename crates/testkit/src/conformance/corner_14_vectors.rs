@@ -8,6 +8,7 @@ use crate::helpers::{nothing, send_and_wait};
 
 cases! {
     families: [
+        corner_14_vectors_of_several_threads,
         corner_14_vectors,
         corner_14_vectors_with_zero_entries,
         corner_14_vectors_partial,
@@ -301,4 +302,32 @@ fn corner_14_preadv2_without_a_signal(family: Family) {
         answer == Ok(3) || answer == Err(Errno(libc::EOPNOTSUPP)),
         "{answer:?}"
     );
+}
+
+/// What one call sends or receives belongs together, whatever other threads send or receive at the same time.
+fn corner_14_vectors_of_several_threads(family: Family) {
+    const SIZE: usize = 6000;
+    const COUNT: usize = 8;
+    for _ in 0..20 {
+        let (client, server) = pair(family);
+        let senders = [b'a', b'b'].map(|byte| {
+            start_thread(move || {
+                let bytes = [byte; SIZE];
+                let (first, second) = bytes.split_at(2500);
+                for _ in 0..COUNT {
+                    assert_eq!(sys::writev(client, &[first, second]), Ok(SIZE));
+                }
+            })
+        });
+        let all = receive_exact(server, 2 * COUNT * SIZE);
+        let torn = all
+            .chunks(SIZE)
+            .position(|call| call.iter().any(|byte| *byte != call[0]));
+        assert_eq!(torn, None);
+        senders
+            .into_iter()
+            .for_each(|(thread, _)| join_thread(thread));
+        sys::close(client).unwrap();
+        sys::close(server).unwrap();
+    }
 }

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use libc::iovec;
 use netchannel_abi::link::{
     Geometry, LEAST_RING_LOG2, MOST_RING_LOG2, SMALL_RING_LOG2, side_flags,
 };
@@ -10,6 +11,7 @@ use netchannel_ring::{bytes, switch};
 use netchannel_shm::split::{Direction, Transfer};
 
 use super::modes::PIECE;
+use super::modes::WHOLE;
 use super::modes::is_shut;
 use super::modes::{Announcement, GROWTH_LIMIT_LOG2, Urgent};
 use super::progress::Progress;
@@ -171,14 +173,70 @@ impl Lane {
     /// # Safety
     /// `from` is the program's buffer of `length` bytes: readable, or faulting.
     pub unsafe fn send(&self, from: *const u8, length: usize, whole: bool) -> Result<usize, Stop> {
-        self.while_sending(|| {
-            if self.socket.has(status::HOLDS) {
+        // SAFETY: the caller's promise.
+        self.while_sending(|| unsafe { self.send_in_order(from, length, whole, false) })
+    }
+
+    /// As [`Self::send`], of the rest of `vectors` behind their first `done` bytes, with `MSG_MORE` or not. Other
+    /// threads that send put nothing between these bytes. True where an error ended it that the caller does not see,
+    /// since bytes were sent.
+    ///
+    /// # Safety
+    /// The vectors are the program's: readable, or faulting.
+    #[inline(always)]
+    pub unsafe fn send_vectors(
+        &self,
+        vectors: &[iovec],
+        mut done: usize,
+        nonblocking: bool,
+        more: bool,
+    ) -> Result<(usize, bool), Stop> {
+        self.with_direction_lock(&self.socket.entry.transmit.lock, libc::ECONNRESET, || {
+            let mut total = 0;
+            for vector in vectors {
+                if done >= vector.iov_len {
+                    done -= vector.iov_len;
+                    continue;
+                }
+                let from = vector.iov_base.cast::<u8>().wrapping_add(done);
+                let length = vector.iov_len - done;
+                let whole = !nonblocking && vector.iov_len <= WHOLE;
+                done = 0;
                 // SAFETY: the caller's promise.
-                return unsafe { self.send_holding(from, length, whole, false) };
+                match unsafe { self.send_in_order(from, length, whole, more) } {
+                    Ok(count) => {
+                        total += count;
+                        // What becomes of the rest is the caller's.
+                        if count < length || self.socket.has(status::WRITE_MET_CLOSED) {
+                            break;
+                        }
+                    }
+                    Err(stop) if total == 0 => return Err(stop),
+                    Err(Stop::Wait) => break,
+                    Err(_) => return Ok((total, true)),
+                }
             }
-            // SAFETY: the caller's promise.
-            unsafe { self.send_locked(from, length, whole, Urgent::None, Announcement::AtOnce) }
+            Ok((total, false))
         })
+    }
+
+    /// As [`Self::send`], with the lock held, and with `MSG_MORE` or not.
+    #[inline(always)]
+    unsafe fn send_in_order(
+        &self,
+        from: *const u8,
+        length: usize,
+        whole: bool,
+        more: bool,
+    ) -> Result<usize, Stop> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if more || self.socket.has(status::HOLDS) {
+                self.send_holding(from, length, whole, more)
+            } else {
+                self.send_locked(from, length, whole, Urgent::None, Announcement::AtOnce)
+            }
+        }
     }
 
     /// As [`Self::send`], with an urgent byte.
