@@ -37,6 +37,7 @@ scenario() {
     try bytes
     try killer
     try servers
+    try shared
     try hostile
     try limits --rounds 2000
 }

@@ -29,7 +29,7 @@ fn passes(transport: &Transport, arguments: &[&str]) -> Result<(), String> {
 }
 
 fn everything(transport: &Transport) {
-    let runs: [&[&str]; 4] = [
+    let runs: [&[&str]; 5] = [
         &[
             "bytes",
             "--seconds",
@@ -42,6 +42,7 @@ fn everything(transport: &Transport) {
         &["killer", "--seconds", "4", "--seed", "20261"],
         &["hostile", "--seconds", "4", "--seed", "20262"],
         &["servers", "--seconds", "6", "--seed", "20263"],
+        &["shared", "--seconds", "4", "--seed", "20264"],
     ];
     let failures: Vec<_> = runs
         .iter()

@@ -474,7 +474,8 @@ unsafe fn send_vectors(
         }
         done -= vector.iov_len;
         let later = vectors.get(index + 1..).unwrap_or_default();
-        if total > 0 && !later.is_empty() && lane.socket.has(status::WRITE_MET_CLOSED) {
+        if total > 0 && done == 0 && !later.is_empty() && lane.socket.has(status::WRITE_MET_CLOSED)
+        {
             let more = readable(later);
             lane.refuse_more(more, kind == Kind::Urgent);
             return Ok(total + more);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use netchannel_testkit::support::{close_with_reset, uninterrupted};
+use netchannel_testkit::support::{close_with_reset, set_linger, uninterrupted};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::receiver::Receiver;
@@ -22,11 +22,19 @@ pub fn run(socket: Descriptor, script: Script, role: Role) {
         receive(socket, &script, role);
     }
     sending.join().expect("a panic ends the process");
+    close(socket, &script, role);
+}
+
+/// Closes as the script says; sometimes the close waits until the peer has the bytes.
+pub fn close(socket: Descriptor, script: &Script, role: Role) {
     if script.ending == Ending::Reset(role) {
-        close_with_reset(socket);
-    } else {
-        sys::close(socket).expect("close");
+        return close_with_reset(socket);
     }
+    if script.number.is_multiple_of(5) {
+        set_linger(socket, 5);
+    }
+    let closed = sys::close(socket);
+    assert!(closed.is_ok(), "{script:?} as {role:?}: close: {closed:?}");
 }
 
 fn expect_break(script: &Script, role: Role, errno: Errno) {

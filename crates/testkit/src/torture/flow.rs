@@ -1,8 +1,8 @@
 //! One end of one connection, driven by readiness: a sender and a receiver that make one step at a time.
 
-use netchannel_testkit::support::close_with_reset;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::blocking;
 use crate::receiver::Receiver;
 use crate::script::{Ending, Role, Script};
 use crate::sender::Sender;
@@ -52,7 +52,7 @@ impl Flow {
             return false;
         }
         if self.sender.is_none() && self.receiver.is_none() {
-            self.close();
+            blocking::close(self.socket, &self.script, self.role);
             return true;
         }
         false
@@ -121,15 +121,6 @@ impl Flow {
         let known = [libc::ECONNRESET, libc::EPIPE].contains(&errno.0);
         let expected = known && self.script.is_lenient(self.role);
         assert!(expected, "{}: {call}: {errno:?}", self.name());
-    }
-
-    fn close(&self) {
-        if self.script.ending == Ending::Reset(self.role) {
-            close_with_reset(self.socket);
-        } else {
-            let answer = sys::close(self.socket);
-            assert!(answer.is_ok(), "{}: close: {answer:?}", self.name());
-        }
     }
 
     /// Whether the stream of the other end has ended.
