@@ -241,10 +241,8 @@ fn corner_14_fault_beside_signals(family: Family) {
     STACK[0].store(start, Ordering::Relaxed);
     STACK[1].store(start + SIZE, Ordering::Relaxed);
     // SAFETY: the memory is for this thread's signals only.
-    assert_eq!(
-        unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) },
-        0
-    );
+    let set = unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
     sys::handle_signal(libc::SIGUSR1, look_at_stack, 0).unwrap();
     let task = sys::gettid();
     let (pest, _) = start_thread(move || {
