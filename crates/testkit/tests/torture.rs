@@ -83,6 +83,29 @@ fn netchannel_stands_it_with_copy_workers() {
     }
 }
 
+/// The supervisor of system calls is not asked about the library's own, which signals would end.
+#[test]
+fn netchannel_stands_it_under_a_supervisor() {
+    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
+        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+        return;
+    };
+    if !program.with_file_name("netchannel-supervisor").exists() {
+        println!("left out: no netchannel-supervisor is built");
+        return;
+    }
+    let daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
+    let output = std::process::Command::new(&program)
+        .args(["run", "--require", "--static=plain", "--socket"])
+        .arg(daemon.socket())
+        .args(["--", TORTURE, "bytes", "--mode", "blocking"])
+        .args(["--seconds", "3", "--seed", "20267"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
 #[test]
 fn netchannel_stands_it_through_the_relay() {
     under_netchannel(&["--relay"]);

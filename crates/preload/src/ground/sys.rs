@@ -5,6 +5,7 @@ mod control;
 pub mod file;
 mod limits;
 pub mod local;
+mod marked;
 mod select;
 pub mod watching;
 
@@ -15,7 +16,8 @@ pub use control::MOST;
 use libc::{c_int, c_void};
 pub use limits::{is_limit, limit};
 pub use local::{anchor_pair, socket_pair};
-pub use netchannel_shm::system::{Sys, raw, yield_now};
+pub use marked::raw;
+pub use netchannel_shm::system::{Sys, yield_now};
 pub use select::poll as poll_by_select;
 
 /// A descriptor or other int as a register.
@@ -77,8 +79,7 @@ pub fn replace(from: c_int, to: c_int, close_on_exec: bool) -> Sys<c_int> {
 
 /// A new socket, which is the kernel's also under a supervisor of system calls.
 pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Sys<c_int> {
-    let mark = netchannel_abi::supervision::WORD;
-    let words = [int(family), int(kind), int(protocol), 0, 0, mark];
+    let words = [int(family), int(kind), int(protocol), 0, 0, 0];
     // SAFETY: no pointers.
     unsafe { raw(libc::SYS_socket, words) }.map(descriptor)
 }

@@ -20,6 +20,7 @@ cases! {
         corner_14_fault_in_vectors,
         corner_14_fault_in_other_arguments,
         corner_14_fault_beside_signals,
+        corner_14_options_beside_signals,
         corner_14_bad_flags_and_numbers,
     ];
 }
@@ -244,6 +245,18 @@ fn corner_14_fault_beside_signals(family: Family) {
     let set = unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
     assert_eq!(set, 0);
     sys::handle_signal(libc::SIGUSR1, look_at_stack, 0).unwrap();
+    let page = forbidden();
+    beside_signals(|| {
+        // SAFETY: nothing is mapped there.
+        let answer = unsafe { sys::recv_raw(client, page, 3, libc::MSG_DONTWAIT) };
+        assert_eq!(answer, Err(Errno(libc::EFAULT)));
+    });
+    assert_eq!(ON_STACK.load(Ordering::Relaxed), 0);
+    expect_bytes(client, b"abc");
+}
+
+/// Works while 500 signals come.
+fn beside_signals(work: impl Fn()) {
     let task = sys::gettid();
     let (pest, _) = start_thread(move || {
         while SIGNALS.load(Ordering::Relaxed) < 500 {
@@ -251,15 +264,25 @@ fn corner_14_fault_beside_signals(family: Family) {
             std::thread::yield_now();
         }
     });
-    let page = forbidden();
     while !pest.is_finished() {
-        // SAFETY: nothing is mapped there.
-        let answer = unsafe { sys::recv_raw(client, page, 3, libc::MSG_DONTWAIT) };
-        assert_eq!(answer, Err(Errno(libc::EFAULT)));
+        work();
     }
     join_thread(pest);
-    assert_eq!(ON_STACK.load(Ordering::Relaxed), 0);
-    expect_bytes(client, b"abc");
+}
+
+/// No signal ends a call that does not wait.
+fn corner_14_options_beside_signals(family: Family) {
+    let (client, server) = pair(family);
+    sys::handle_signal(libc::SIGUSR1, look_at_stack, 0).unwrap();
+    let fresh = tcp(family);
+    beside_signals(|| {
+        for socket in [client, server, fresh] {
+            set_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 100);
+            set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 50_000);
+            assert!(sys::option_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF).is_ok());
+        }
+        assert!(sys::getsockname(client).is_ok() && sys::getpeername(server).is_ok());
+    });
 }
 
 fn corner_14_bad_flags_and_numbers(family: Family) {
