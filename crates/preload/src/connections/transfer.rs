@@ -10,7 +10,7 @@ use crate::connections::connection;
 use crate::connections::replaced;
 use crate::descriptors::user;
 use crate::ground::{cancel, real};
-use crate::sockets::lane::{Lane, ReceiveMode, Stop, Urgent, WHOLE};
+use crate::sockets::lane::{Lane, ReceiveMode, Stop, Urgent, WHOLE, goes_whole};
 use crate::sockets::socket::status;
 use crate::waiting::{housekeeping, wait};
 
@@ -404,7 +404,7 @@ unsafe fn send_vectors(
     // How many bytes of the vectors from the present one on are sent.
     let mut done = 0;
     for (index, vector) in vectors.iter().enumerate() {
-        let whole = !nonblocking && vector.iov_len <= WHOLE;
+        let whole = goes_whole(vector.iov_len, nonblocking);
         while done < vector.iov_len {
             // SAFETY: the program's buffers, within their lengths.
             let put = unsafe {
@@ -518,13 +518,7 @@ pub unsafe fn send_fully(
 ) -> Result<usize, i32> {
     loop {
         // SAFETY: the caller's promise.
-        let sent = unsafe {
-            if more {
-                lane.send_more(from, length, false)
-            } else {
-                lane.send(from, length, false)
-            }
-        };
+        let sent = unsafe { lane.send(from, length, more) };
         match sent {
             Ok(sent) => return Ok(sent),
             Err(Stop::Wait) => {

@@ -215,22 +215,6 @@ impl Lane {
             && self.unread_by_peer() <= held
     }
 
-    /// As [`Self::send`], with `MSG_MORE`.
-    ///
-    /// # Safety
-    /// As [`Self::send`].
-    #[cold]
-    #[inline(never)]
-    pub unsafe fn send_more(
-        &self,
-        from: *const u8,
-        length: usize,
-        whole: bool,
-    ) -> Result<usize, Stop> {
-        // SAFETY: the caller's promise.
-        self.while_sending(|| unsafe { self.send_holding(from, length, whole, true) })
-    }
-
     /// Sends where bytes are held back, or are to be. The caller holds the transmit lock.
     ///
     /// # Safety

@@ -31,7 +31,7 @@ use crate::sockets::socket::{self, Socket, status};
 
 pub use holding::note_cork;
 pub use lending::{LentBytes, last_waiter, publish_caught_up, publish_pump, set_pumped};
-pub use modes::{ReceiveMode, Urgent, WHOLE};
+pub use modes::{ReceiveMode, Urgent, WHOLE, goes_whole};
 pub use progress::{CARRY_ON, Progress};
 pub use urgent::{flags_at_start, publish_inline};
 pub use wake::{NOTIFY_SETS, WRITER, notify_of_room};

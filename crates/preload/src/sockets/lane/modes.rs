@@ -5,6 +5,11 @@ use netchannel_abi::link::side_flags;
 /// Most bytes of a blocking call that are never torn by writes of other threads.
 pub const WHOLE: usize = 4096;
 
+/// Whether a call waits until all `length` bytes of a buffer fit.
+pub const fn goes_whole(length: usize, nonblocking: bool) -> bool {
+    !nonblocking && length <= WHOLE
+}
+
 /// How bytes are received.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReceiveMode {

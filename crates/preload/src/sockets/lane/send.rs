@@ -11,7 +11,7 @@ use netchannel_ring::{bytes, switch};
 use netchannel_shm::split::{Direction, Transfer};
 
 use super::modes::PIECE;
-use super::modes::WHOLE;
+use super::modes::goes_whole;
 use super::modes::is_shut;
 use super::modes::{Announcement, GROWTH_LIMIT_LOG2, Urgent};
 use super::progress::Progress;
@@ -166,15 +166,14 @@ impl Lane {
             .to_word()
     }
 
-    /// Copies as much of `from` into the ring as fits. Returns the number of bytes, or why there were none. With
-    /// `whole` the bytes wait until all of them fit, if the ring can ever hold them, so that writes of several threads
-    /// are not torn.
+    /// Copies as much of `from` into the ring as fits, with `MSG_MORE` or not. Returns the number of bytes, or why there
+    /// were none.
     ///
     /// # Safety
     /// `from` is the program's buffer of `length` bytes: readable, or faulting.
-    pub unsafe fn send(&self, from: *const u8, length: usize, whole: bool) -> Result<usize, Stop> {
+    pub unsafe fn send(&self, from: *const u8, length: usize, more: bool) -> Result<usize, Stop> {
         // SAFETY: the caller's promise.
-        self.while_sending(|| unsafe { self.send_in_order(from, length, whole, false) })
+        self.while_sending(|| unsafe { self.send_in_order(from, length, false, more) })
     }
 
     /// As [`Self::send`], of the rest of `vectors` behind their first `done` bytes, with `MSG_MORE` or not. Other
@@ -191,7 +190,7 @@ impl Lane {
         nonblocking: bool,
         more: bool,
     ) -> Result<(usize, bool), Stop> {
-        self.with_direction_lock(&self.socket.entry.transmit.lock, libc::ECONNRESET, || {
+        self.while_sending(|| {
             let mut total = 0;
             for vector in vectors {
                 if done >= vector.iov_len {
@@ -200,7 +199,7 @@ impl Lane {
                 }
                 let from = vector.iov_base.cast::<u8>().wrapping_add(done);
                 let length = vector.iov_len - done;
-                let whole = !nonblocking && vector.iov_len <= WHOLE;
+                let whole = goes_whole(vector.iov_len, nonblocking);
                 done = 0;
                 // SAFETY: the caller's promise.
                 match unsafe { self.send_in_order(from, length, whole, more) } {
@@ -220,7 +219,8 @@ impl Lane {
         })
     }
 
-    /// As [`Self::send`], with the lock held, and with `MSG_MORE` or not.
+    /// As [`Self::send`], with the lock held. With `whole` the bytes wait until all of them fit, if the ring can ever hold
+    /// them, so that writes of several threads are not torn.
     #[inline(always)]
     unsafe fn send_in_order(
         &self,
@@ -259,10 +259,10 @@ impl Lane {
     }
 
     #[inline(always)]
-    pub(super) fn while_sending(
+    pub(super) fn while_sending<R>(
         &self,
-        work: impl FnOnce() -> Result<usize, Stop>,
-    ) -> Result<usize, Stop> {
+        work: impl FnOnce() -> Result<R, Stop>,
+    ) -> Result<R, Stop> {
         self.with_direction_lock(&self.socket.entry.transmit.lock, libc::ECONNRESET, work)
     }
 
