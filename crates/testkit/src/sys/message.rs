@@ -58,6 +58,15 @@ pub unsafe fn recvmsg(
     check_size(unsafe { libc::recvmsg(descriptor, message, flags) })
 }
 
+/// A part of a vector that can be neither read nor written.
+#[must_use]
+pub fn bad_entry() -> libc::iovec {
+    libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(1),
+        iov_len: 100,
+    }
+}
+
 /// `sendmsg` of a vector and nothing else
 pub fn send_vector(descriptor: Descriptor, parts: &[&[u8]], flags: libc::c_int) -> Outcome<usize> {
     let mut vector: Vec<_> = parts.iter().map(|part| entry(part)).collect();

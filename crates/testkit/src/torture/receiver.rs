@@ -7,7 +7,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
 use crate::pipe::Pipe;
 use crate::script::{LARGEST, Role, Script, Stream, call_size};
-use crate::step::{Step, set_time_limit};
+use crate::step::{Step, is_ready, set_time_limit};
 
 /// Number of bytes that this process has received and compared.
 pub static BYTES: AtomicU64 = AtomicU64::new(0);
@@ -192,14 +192,8 @@ impl Receiver {
 
     /// What is readable gives bytes, an end or an error.
     fn without_waiting(&mut self, length: usize) -> Attempt {
-        let mut entry = [libc::pollfd {
-            fd: self.socket,
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        let polled = sys::poll(&mut entry, 0).is_ok();
+        let ready = is_ready(self.socket, libc::POLLIN);
         let attempt = self.receive_at_once(length);
-        let ready = polled && entry[0].revents & libc::POLLIN != 0;
         assert!(
             !ready || attempt.answer != Err(Errno(libc::EAGAIN)),
             "{}: readable, and nothing there at {}",
@@ -219,11 +213,7 @@ impl Receiver {
 
     /// A vector whose second part cannot be written: some of the first part is filled, or nothing is taken.
     fn up_to_a_bad_part(&mut self, length: usize) -> Outcome<usize> {
-        let bad = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(1),
-            iov_len: 100,
-        };
-        let vector = [sys::entry_mut(&mut self.buffer[..length]), bad];
+        let vector = [sys::entry_mut(&mut self.buffer[..length]), sys::bad_entry()];
         // SAFETY: the first entry is writable for its length, and no memory is at the second one.
         match unsafe { sys::readv_raw(self.socket, &vector) } {
             Err(Errno(libc::EFAULT)) => Err(Errno(libc::EINTR)),

@@ -5,7 +5,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
 use crate::pipe::Pipe;
 use crate::script::{Role, Script, Stream, call_size};
-use crate::step::{Step, set_time_limit};
+use crate::step::{Step, is_ready, set_time_limit};
 
 /// Sends a stream.
 pub struct Sender {
@@ -160,15 +160,9 @@ impl Sender {
 
     /// What is ready for sending takes a byte.
     fn without_waiting(&mut self, bytes: &[u8]) -> Attempt {
-        let mut entry = [libc::pollfd {
-            fd: self.socket,
-            events: libc::POLLOUT,
-            revents: 0,
-        }];
-        let polled = sys::poll(&mut entry, 0).is_ok();
+        let ready = is_ready(self.socket, libc::POLLOUT);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         let answer = sys::send(self.socket, bytes, flags);
-        let ready = polled && entry[0].revents & libc::POLLOUT != 0;
         assert!(
             !ready || answer != Err(Errno(libc::EAGAIN)),
             "ready for sending, and takes nothing at {}",
@@ -182,11 +176,7 @@ impl Sender {
 
     /// A vector whose second part cannot be read: some of the first part is sent, or nothing.
     fn up_to_a_bad_part(&self, first: &[u8]) -> Outcome<usize> {
-        let bad = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(1),
-            iov_len: 100,
-        };
-        let vector = [sys::entry(first), bad];
+        let vector = [sys::entry(first), sys::bad_entry()];
         // SAFETY: the first entry is readable for its length, and no memory is at the second one.
         match unsafe { sys::writev_raw(self.socket, &vector) } {
             Err(Errno(libc::EFAULT)) => Err(Errno(libc::EINTR)),

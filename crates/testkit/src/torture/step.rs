@@ -29,6 +29,16 @@ pub fn set_time_limit(socket: Descriptor, option: libc::c_int, random: &mut Rand
     limited
 }
 
+/// Whether `poll` tells of the event at once. A signal may come in its place.
+pub fn is_ready(fd: Descriptor, events: libc::c_short) -> bool {
+    let mut entry = [libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    }];
+    sys::poll(&mut entry, 0).is_ok() && entry[0].revents & events != 0
+}
+
 impl Step {
     /// The step of a call that failed.
     pub fn of(errno: Errno) -> Self {
