@@ -21,6 +21,7 @@ mod plain;
 mod readiness;
 mod receiver;
 mod refusals;
+mod rounds;
 mod script;
 mod sender;
 mod servers;

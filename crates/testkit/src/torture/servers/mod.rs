@@ -24,46 +24,28 @@ use netchannel_testkit::support::{
 };
 use netchannel_testkit::sys;
 
-use crate::{Options, interrupter};
+use crate::rounds::{LONGEST, await_end};
+use crate::{Options, interrupter, rounds};
 use board::Board;
 use shape::{Plan, Way};
 
-/// How long a round may take, in seconds: it takes less than one on an idle machine.
-pub const LONGEST: u32 = 40;
-
-/// Runs rounds until the time is over or `--rounds` rounds are done. A round has the seed of the run plus its number, so
-/// that `--rounds 1` with that seed repeats it.
+/// Runs rounds until the time is over or `--rounds` rounds are done.
 pub fn run(options: &Options) -> i32 {
-    let end = Instant::now() + Duration::from_secs(options.seconds);
     let (only, except) = (&options.only, &options.except);
     let wanted = |name: &str| {
         name.contains(only) && !except.as_ref().is_some_and(|except| name.contains(except))
     };
-    let (mut rounds, mut connections) = (0_u64, 0_u64);
-    while options
-        .rounds
-        .map_or_else(|| Instant::now() < end, |most| rounds < most)
-    {
-        let seed = options.seed.wrapping_add(rounds);
-        let plan = Plan::draw(seed, options.family, wanted);
-        sys::alarm(0);
-        let round = fork_child(|| {
-            sys::alarm(LONGEST);
-            play(&plan);
-        });
-        let ended = await_end(&round);
-        if ended != Ended::Exit(0) {
-            println!("FAIL servers: --seed {seed} --rounds 1: {ended:?}: {plan:?}");
-            return 1;
-        }
-        rounds += 1;
+    let draw = |seed| Plan::draw(seed, options.family, wanted);
+    let mut connections = 0_u64;
+    let played = rounds::run(options, "servers", draw, play, |plan| {
         connections += plan.connections;
-    }
-    println!(
-        "PASS servers: seed {}, {rounds} rounds, {connections} connections",
-        options.seed
-    );
-    0
+    });
+    rounds::report(
+        options,
+        "servers",
+        played,
+        &format!("{connections} connections"),
+    )
 }
 
 /// Serves the connection that this program was executed on, by the plan of the round's seed.
@@ -72,21 +54,6 @@ pub fn executed(options: &Options) {
     interrupter::prepare();
     let plan = Plan::draw(options.seed, options.family, |name| name == "ExecuteEach");
     accepting::serve_executed(&plan, &Board::new());
-}
-
-/// Waits for a child as long as its own watchdog lets it live.
-pub fn await_end(child: &Child) -> Ended {
-    let end = Instant::now() + Duration::from_secs(u64::from(LONGEST) + 10);
-    loop {
-        let (ended, status) = sys::waitpid(child.process, libc::WNOHANG).expect("waitpid");
-        if ended == child.process {
-            return netchannel_testkit::support::ended(status);
-        }
-        if Instant::now() > end {
-            let _ = sys::kill(child.process, libc::SIGKILL);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A child that the pest may find.

@@ -13,7 +13,6 @@ mod wait;
 mod writer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::{
     Ended, Family, Random, fork_child, listener, set_int, shared_zeroed, tcp,
@@ -22,7 +21,7 @@ use netchannel_testkit::sys;
 
 use crate::Options;
 use crate::interrupter::{self, Interrupter};
-use crate::servers::{LONGEST, await_end};
+use crate::rounds::{self, LONGEST, await_end};
 
 /// The most writers: their number is in the upper bits of a byte.
 const WRITERS: usize = 8;
@@ -95,37 +94,19 @@ fn byte_of(writer: usize, position: usize) -> u8 {
     u8::try_from(writer * COUNTED + position % COUNTED).unwrap_or(u8::MAX)
 }
 
-/// Runs rounds until the time is over or `--rounds` rounds are done. A round has the seed of the run plus its number.
+/// Runs rounds until the time is over or `--rounds` rounds are done.
 pub fn run(options: &Options) -> i32 {
-    let end = Instant::now() + Duration::from_secs(options.seconds);
-    let (mut rounds, mut bytes) = (0_u64, 0);
-    while options
-        .rounds
-        .map_or_else(|| Instant::now() < end, |most| rounds < most)
-    {
-        let plan = Plan::draw(options.seed.wrapping_add(rounds), options.family);
-        sys::alarm(0);
-        let round = fork_child(|| {
-            sys::alarm(LONGEST);
-            play(&plan);
-        });
-        let ended = await_end(&round);
-        if ended != Ended::Exit(0) {
-            println!(
-                "FAIL shared: --seed {} --rounds 1: {ended:?}: {plan:?}",
-                plan.seed
-            );
-            return 1;
-        }
-        rounds += 1;
+    let draw = |seed| Plan::draw(seed, options.family);
+    let mut bytes = 0;
+    let played = rounds::run(options, "shared", draw, play, |plan| {
         bytes += plan.writers.iter().sum::<usize>();
-    }
-    println!(
-        "PASS shared: seed {}, {rounds} rounds, {} MB",
-        options.seed,
-        bytes / 1_000_000
-    );
-    0
+    });
+    rounds::report(
+        options,
+        "shared",
+        played,
+        &format!("{} MB", bytes / 1_000_000),
+    )
 }
 
 /// One round.

@@ -1,0 +1,67 @@
+//! Rounds that are drawn from seeds, each in a process of its own that is watched from outside.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use netchannel_testkit::support::{Child, Ended, ended, fork_child};
+use netchannel_testkit::sys;
+
+use crate::Options;
+
+/// How long a round may take, in seconds: it takes less than one on an idle machine.
+pub const LONGEST: u32 = 40;
+
+/// Plays rounds until the time is over or `--rounds` rounds are done. A round has the seed of the run plus its number, so
+/// that `--rounds 1` with that seed repeats it. Returns how many there were, or `None` after one that failed.
+pub fn run<Plan: Debug>(
+    options: &Options,
+    what: &str,
+    draw: impl Fn(u64) -> Plan,
+    play: impl Fn(&Plan),
+    mut count: impl FnMut(&Plan),
+) -> Option<u64> {
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let mut rounds = 0_u64;
+    while options
+        .rounds
+        .map_or_else(|| Instant::now() < end, |most| rounds < most)
+    {
+        let seed = options.seed.wrapping_add(rounds);
+        let plan = draw(seed);
+        sys::alarm(0);
+        let round = fork_child(|| {
+            sys::alarm(LONGEST);
+            play(&plan);
+        });
+        let ended = await_end(&round);
+        if ended != Ended::Exit(0) {
+            println!("FAIL {what}: --seed {seed} --rounds 1: {ended:?}: {plan:?}");
+            return None;
+        }
+        rounds += 1;
+        count(&plan);
+    }
+    Some(rounds)
+}
+
+/// Tells of the rounds that were played, and returns the exit status.
+pub fn report(options: &Options, what: &str, played: Option<u64>, sum: &str) -> i32 {
+    let Some(rounds) = played else { return 1 };
+    println!("PASS {what}: seed {}, {rounds} rounds, {sum}", options.seed);
+    0
+}
+
+/// Waits for a child as long as its own watchdog lets it live.
+pub fn await_end(child: &Child) -> Ended {
+    let end = Instant::now() + Duration::from_secs(u64::from(LONGEST) + 10);
+    loop {
+        let (process, status) = sys::waitpid(child.process, libc::WNOHANG).expect("waitpid");
+        if process == child.process {
+            return ended(status);
+        }
+        if Instant::now() > end {
+            let _ = sys::kill(child.process, libc::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
