@@ -32,6 +32,12 @@ pub fn renew_in_child() -> bool {
     sys::parent_process() == parent
 }
 
+/// Whether the kernel lets other processes of the user look at this one's descriptors.
+pub fn is_dumpable() -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_GET_DUMPABLE) == 1 }
+}
+
 /// Whether the C library knows of no other thread in this process. False where it does not say: before 2.32.
 pub fn is_single_threaded() -> bool {
     static SAYS: OnceLock<Option<&'static AtomicU8>> = OnceLock::new();

@@ -1,5 +1,5 @@
 //! Records of sockets that are being passed to other processes, which the sender keeps in addition to the daemon's
-//! deposit: for receivers that find that the daemon has ended.
+//! deposit: for receivers that find that the daemon has ended, or has never had one.
 //!
 //! ```text
 //!  sender:    a record: cookie of the anchor, words of a Lookup, numbers of two memfds --> a file, open while the
@@ -37,7 +37,7 @@ const SIZES: [usize; 2] = [8, 9];
 const MEMORIES: [usize; 2] = [10, 11];
 const INODES: [usize; 2] = [12, 13];
 
-/// Records that are kept for messages and children: the oldest is dropped for another one.
+/// Records that are kept for messages and children: the oldest that the daemon has, too, is dropped for another one.
 const MOST: usize = 256;
 const NAME: &str = "/memfd:netchannel-travels (deleted)";
 
@@ -72,9 +72,19 @@ impl RecordFile {
     }
 }
 
+/// Who keeps what the receiver of a socket needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keeper {
+    /// The sender, and a daemon.
+    Both,
+    /// The sender alone.
+    Sender,
+}
+
 /// A socket that is being passed; its link's memory is kept meanwhile.
 struct SentSocket {
     socket: Socket,
+    keeper: Keeper,
     link: &'static LinkEnd,
     record: Record,
 }
@@ -115,6 +125,17 @@ impl SentSockets {
         }
     }
 
+    /// A place for one record more: a free one, or in turn that of a record which a daemon has, too.
+    fn place(&self) -> Option<usize> {
+        let free = self.sockets.iter().position(Option::is_none);
+        let in_turn = || (0..MOST).map(|distance| (self.next + distance) % MOST);
+        let is_at_daemon = |place: &usize| {
+            let sent_socket = self.sockets[*place].as_ref();
+            sent_socket.is_some_and(|one| one.keeper == Keeper::Both)
+        };
+        free.or_else(|| in_turn().find(is_at_daemon))
+    }
+
     fn drop_if(&mut self, goes: impl Fn(&SentSocket) -> bool) {
         for place in 0..MOST {
             if self.sockets[place].as_ref().is_some_and(&goes) {
@@ -146,27 +167,33 @@ fn inode(fd: i32) -> Option<u64> {
     sys::file::identity(fd).map(|(_, inode)| inode)
 }
 
-/// Keeps the record of a socket that is sent in a message or to a child, until it has arrived.
-pub fn keep(socket: Socket, link: &'static LinkEnd, record: Record) {
-    let Some(mut sent) = SENT.lock() else { return };
+/// Keeps the record of a socket that is sent in a message or to a child, until it has arrived. False where there is no
+/// room for it.
+pub fn keep(socket: Socket, link: &'static LinkEnd, record: Record, keeper: Keeper) -> bool {
+    let Some(mut sent) = SENT.lock() else {
+        return false;
+    };
     sent.drop_if(SentSocket::is_over);
     if sent.records_file.is_none() {
         sent.records_file = RecordFile::make(MOST);
     }
-    let free = sent.sockets.iter().position(Option::is_none);
-    let place = free.unwrap_or(sent.next % MOST);
+    let Some(place) = sent.place() else {
+        return false;
+    };
     sent.next = place + 1;
     sent.drop_at(place);
     let Some(records_file) = &sent.records_file else {
-        return;
+        return false;
     };
     records_file.write(place, &record);
     link.add_user();
     sent.sockets[place] = Some(SentSocket {
         socket,
+        keeper,
         link,
         record,
     });
+    true
 }
 
 /// Drops the record: the passing has failed.

@@ -1,7 +1,7 @@
 //! Virtual sockets that are passed to a process which is no fork of this one: over exec, to spawned programs, in
 //! `SCM_RIGHTS` messages. The kernel carries the anchor. The daemon keeps the location of the socket's entry and link,
 //! under the anchor's cookie, for the process that receives the anchor. The sender keeps the same, in case the daemon
-//! ends meanwhile ([`crate::processes::in_transit`]).
+//! ends meanwhile, or none serves ([`crate::processes::in_transit`]).
 //!
 //! ```text
 //!  sender:   deposit (entry, link) --> daemon     one reference more, for the
@@ -20,8 +20,8 @@ use netchannel_abi::program::{SocketEntry, State};
 use crate::connections::connection;
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, credentials, limits};
-use crate::ground::{clock, gate, sys};
-use crate::processes::in_transit::{self, Record};
+use crate::ground::{clock, gate, process, sys};
+use crate::processes::in_transit::{self, Keeper, Record};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::{self, Socket, status};
@@ -48,28 +48,30 @@ pub struct Deposit {
     link: &'static LinkEnd,
 }
 
-/// Deposits the socket behind `fd` with the daemon for one other process, in a message or a child, and counts a
-/// reference for its descriptor.
+/// Deposits the socket behind `fd` for one other process, in a message or a child, with the daemon if one serves, and
+/// counts a reference for its descriptor. Without a daemon the receiver finds this process's record, while it lives.
 ///
 /// # Errors
-/// Where the daemon can not be asked, or the link's memory is closed.
+/// Where neither the daemon nor this process can keep it, or the link's memory is closed.
 pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
-    if !attach::is_daemon_serving() {
-        return Err(libc::ENOTCONN);
-    }
     let made = prepare(fd, socket)?;
-    if !made.is_with_daemon {
-        withdraw(fd, socket);
-        return Err(libc::ENOTCONN);
+    let keeper = if made.is_with_daemon {
+        Keeper::Both
+    } else {
+        Keeper::Sender
+    };
+    let kept = made
+        .record
+        .is_some_and(|record| in_transit::keep(*socket, made.link, record, keeper));
+    if made.is_with_daemon || kept && process::is_dumpable() {
+        return Ok(());
     }
-    if let Some(record) = made.record {
-        in_transit::keep(*socket, made.link, record);
-    }
-    Ok(())
+    withdraw(fd, socket);
+    Err(libc::ENOTCONN)
 }
 
-/// Deposits the socket behind `fd` for the next image, with the daemon if one serves, and counts a reference for its
-/// descriptor.
+/// Deposits the socket behind `fd` for another process or image, with the daemon if one serves, and counts a reference
+/// for its descriptor.
 ///
 /// # Errors
 /// Where the link's memory is closed.

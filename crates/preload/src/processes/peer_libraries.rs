@@ -17,9 +17,10 @@ use crate::ground::{clock, process, sys};
 /// A cached answer.
 struct CachedAnswer {
     channel: u64,
-    /// A process at the other end, or 0 where only this process was found, and its program.
+    /// A process at the other end, or 0 where only this process was found.
     holder: i32,
-    program: u64,
+    /// The holder's program, `None` where it has ended.
+    program: Option<u64>,
     answer: bool,
     since: u64,
 }
@@ -49,7 +50,7 @@ pub fn has_library(channel: c_int) -> bool {
     if let Some(index) = found {
         let one = &known[index];
         let fresh = if one.holder > 0 {
-            program_of(one.holder) == one.program
+            one.program.is_some() && program_of(one.holder) == one.program
         } else {
             now.wrapping_sub(one.since) < clock::SECOND
         };
@@ -87,24 +88,27 @@ fn inspect(channel: c_int) -> (i32, bool) {
         // on either side.
         return (peer.pid, false);
     }
-    let is_other =
-        |process: i32| users_of(process).is_none_or(|all| all.iter().any(|one| *one != user));
+    let is_other = |users: &[u32]| users.iter().any(|one| *one != user);
     let is_own = |process: i32| u32::try_from(process) == Ok(process::number());
     if !is_own(peer.pid)
-        && let Some(answer) = maps_library(peer.pid)
+        && let (Some(answer), Some(users)) = (maps_library(peer.pid), users_of(peer.pid))
     {
         // The process may have become another user's since it connected.
-        return (peer.pid, answer && !is_other(peer.pid));
+        return (peer.pid, answer && !is_other(&users));
     }
     let mut first = 0;
     for process in peer_inode(channel).map(holders).unwrap_or_default() {
         if is_own(process) {
             continue;
         }
+        // It has ended: it held the end, and receives nothing.
+        let Some(users) = users_of(process) else {
+            continue;
+        };
         if first == 0 {
             first = process;
         }
-        if maps_library(process) == Some(false) || is_other(process) {
+        if maps_library(process) == Some(false) || is_other(&users) {
             return (process, false);
         }
     }
@@ -128,7 +132,7 @@ fn credentials(channel: c_int) -> Option<libc::ucred> {
     (asked.is_ok() && peer.pid > 0).then_some(peer)
 }
 
-/// The real, effective, saved and file system user of a process. `None` where they can not be read.
+/// The real, effective, saved and file system user of a process. `None` where it has ended.
 fn users_of(process: i32) -> Option<Vec<u32>> {
     let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -139,13 +143,15 @@ fn users_of(process: i32) -> Option<Vec<u32>> {
     )
 }
 
-/// A number that changes when the process executes another program or becomes another user's.
-fn program_of(process: i32) -> u64 {
-    let users = users_of(process).unwrap_or_default();
+/// A number that changes when the process executes another program or becomes another user's. `None` where it has
+/// ended.
+fn program_of(process: i32) -> Option<u64> {
+    let users = users_of(process)?;
     let user = users.iter().fold(0, |all, one| all << 16 ^ u64::from(*one));
-    fs::metadata(format!("/proc/{process}/exe")).map_or(user, |file| {
+    let file = fs::metadata(format!("/proc/{process}/exe"));
+    Some(file.map_or(user, |file| {
         file.ino() ^ file.dev().rotate_left(32) ^ user.rotate_left(17)
-    })
+    }))
 }
 
 /// Whether the library is mapped into a process. `None` where that can not be read.

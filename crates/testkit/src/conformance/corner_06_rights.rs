@@ -1,5 +1,7 @@
 //! Corner 6: a socket is passed to another process with `SCM_RIGHTS`.
 
+use std::time::Duration;
+
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
@@ -23,6 +25,7 @@ cases! {
         corner_06_rights_dispatcher,
         corner_06_rights_sender_exits,
         corner_06_rights_with_options,
+        corner_06_rights_beside_children_that_end,
     ];
 }
 
@@ -306,4 +309,33 @@ fn corner_06_rights_with_options(family: Family) {
     }
     sys::send_descriptor(channel, server).unwrap();
     child.join();
+}
+
+/// Children of the receiver that live for a moment hold its end of the channel, too: some are found there
+/// and have ended a moment later.
+fn corner_06_rights_beside_children_that_end(family: Family) {
+    for _ in 0..60 {
+        let [ours, theirs] = unix_pair();
+        let child = fork_child(|| {
+            sys::close(ours).unwrap();
+            while poll_one(theirs, libc::POLLIN, 0) == 0 {
+                let lives = |index: u64| std::thread::sleep(Duration::from_micros(30 * index));
+                let children = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| fork_child(|| lives(index)));
+                children.iter().for_each(Child::join);
+            }
+            let socket = sys::recv_descriptor(theirs).expect("recvmsg");
+            sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1_i32).unwrap();
+            send_all(socket, b"pong");
+        });
+        sys::close(theirs).unwrap();
+        let (client, server) = pair(family);
+        std::thread::sleep(Duration::from_millis(5));
+        sys::send_descriptor(ours, server).unwrap();
+        sys::close(server).unwrap();
+        assert_eq!(receive_to_end(client), b"pong");
+        child.join();
+        for fd in [ours, client] {
+            sys::close(fd).unwrap();
+        }
+    }
 }

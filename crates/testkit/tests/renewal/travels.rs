@@ -42,16 +42,15 @@ fn next_line() -> String {
 
 /// Sends ends to a receiver at a given path, keeps the other ends, and then does nothing but wait for lines.
 fn sends() {
+    let pairs = [(); 3].map(|()| pair());
     println!("\nready");
     let path = next_line();
     let channel = UnixStream::connect(path).unwrap();
-    let mut kept = Vec::new();
-    for _ in 0..3 {
-        let (mut client, server) = pair();
+    let mut kept = pairs.map(|(mut client, server)| {
         client.write_all(b"unread").unwrap();
         sys::send_descriptor(channel.as_raw_fd(), server.as_raw_fd()).unwrap();
-        kept.push(client);
-    }
+        client
+    });
     println!("answer: sent");
     while next_line() == "talk" {
         for client in &mut kept {
@@ -74,6 +73,8 @@ fn receives() {
         let fd = sys::recv_descriptor(channel.as_raw_fd()).unwrap();
         // SAFETY: it was just received.
         let mut stream = unsafe { TcpStream::from_raw_fd(fd) };
+        // It is a TCP socket, and not one end of a pump.
+        stream.set_nodelay(true)?;
         let mut bytes = [0; 6];
         stream.read_exact(&mut bytes)?;
         assert_eq!(&bytes, b"unread");
@@ -89,7 +90,15 @@ fn receives() {
     next_line();
 }
 
-fn in_a_message(next: bool) {
+/// What happens while a connection is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Send,
+    End,
+    Start,
+}
+
+fn in_a_message(events: &[Event]) {
     let Some(mut served) = Served::start(&[]) else {
         return;
     };
@@ -97,11 +106,13 @@ fn in_a_message(next: bool) {
     let path = receiver.said("path:");
     let mut sender = Subject::start(&served, "sends");
     sender.said("ready");
-    assert_eq!(sender.ask(&path), "sent");
     assert!(served.connections() >= 3, "{}", served.ask(&["ss"]));
-    served.daemon.kill();
-    if next {
-        served.daemon.start_again().unwrap();
+    for event in events {
+        match event {
+            Event::Send => assert_eq!(sender.ask(&path), "sent"),
+            Event::End => served.daemon.kill(),
+            Event::Start => served.daemon.start_again().unwrap(),
+        }
     }
     assert_eq!(receiver.ask("receive"), "ok");
     assert_eq!(sender.ask("talk"), "ok");
@@ -109,12 +120,22 @@ fn in_a_message(next: bool) {
 
 #[test]
 fn what_lies_in_a_message_while_a_daemon_follows_another() {
-    in_a_message(true);
+    in_a_message(&[Event::Send, Event::End, Event::Start]);
 }
 
 #[test]
 fn what_lies_in_a_message_while_the_daemon_ends() {
-    in_a_message(false);
+    in_a_message(&[Event::Send, Event::End]);
+}
+
+#[test]
+fn what_is_sent_while_no_daemon_serves() {
+    in_a_message(&[Event::End, Event::Send]);
+}
+
+#[test]
+fn what_is_sent_before_the_next_daemon_comes() {
+    in_a_message(&[Event::End, Event::Send, Event::Start]);
 }
 
 /// Answers each byte of a client that connects, and then executes itself when told to.
