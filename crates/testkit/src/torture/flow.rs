@@ -15,6 +15,7 @@ pub struct Flow {
     role: Role,
     sender: Option<Sender>,
     receiver: Option<Receiver>,
+    /// Whether the sender took an error, or may have.
     sender_broke: bool,
     /// How the stream of the other end ended, once it has.
     outcome: Option<Step>,
@@ -64,7 +65,9 @@ impl Flow {
             let Some(sender) = &mut self.sender else {
                 return false;
             };
-            match sender.step() {
+            let step = sender.step();
+            self.sender_broke = sender.may_hide_an_error;
+            match step {
                 Step::Moved => {}
                 Step::Wait => return false,
                 Step::End => {

@@ -11,6 +11,7 @@ mod endure;
 mod errors;
 mod faults;
 mod flow;
+mod handed;
 mod hostile;
 mod interrupter;
 mod killer;
@@ -53,6 +54,9 @@ const USAGE: &str = "usage:
                      from hand to hand while signals interrupt and stop them. Rounds are such families
   torture shared [OPTIONS] [--rounds N]
                      one connection with several writers and readers, threads or processes. Rounds are such connections
+  torture handed [OPTIONS] [--rounds N]
+                     one connection whose ends go from process to process, by fork, exec, spawn and messages, while bytes
+                     flow both ways. Rounds are such connections
   torture between [OPTIONS] [--mode M] [--netchannel PROGRAM]
                      bytes between two hosts, over kernel TCP without a program
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
@@ -199,6 +203,9 @@ fn main() {
     if let Some(status) = calls::run(&command, &rest) {
         std::process::exit(status);
     }
+    if command == handed::GOES_ON {
+        return handed::go_on(&rest);
+    }
     let witness = if command == "witness" && !rest.is_empty() {
         rest.remove(0)
     } else {
@@ -242,6 +249,7 @@ fn main() {
         "hostile" => hostile::run(&options),
         "servers" => std::process::exit(servers::run(&options)),
         "shared" => std::process::exit(shared::run(&options)),
+        "handed" => std::process::exit(handed::run(&options)),
         "servers-executed" => servers::executed(&options),
         "limits-serve" => limits::serve(&options),
         "limits-drive" => limits::drive(&options),
@@ -254,7 +262,7 @@ fn main() {
             println!("PASS {}, seed {}, {sum}", modes[0].name(), options.seed);
         }
         _ => usage(
-            "say bytes, killer, hostile, servers, shared, between, faults, hosts, limits or users",
+            "say bytes, killer, hostile, servers, shared, handed, between, faults, hosts, limits or users",
         ),
     }
 }

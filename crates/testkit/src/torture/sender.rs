@@ -21,6 +21,8 @@ pub struct Sender {
     pub position: usize,
     /// Which of the calls was the last one.
     pub kind: usize,
+    /// Whether the last call sent a part, and may have met an error after it which no later call is told.
+    pub may_hide_an_error: bool,
 }
 
 /// The result of one call.
@@ -28,27 +30,47 @@ struct Attempt {
     answer: Outcome<usize>,
     /// Whether the call says `EAGAIN` by itself. Another call, which may wait, is to be tried then.
     never_waits: bool,
+    /// Whether the call has steps, of which not all were done.
+    is_partial: bool,
 }
 
 fn plain(answer: Outcome<usize>) -> Attempt {
     Attempt {
         answer,
         never_waits: false,
+        is_partial: false,
     }
 }
 
 impl Sender {
     pub fn new(socket: Descriptor, script: &Script, role: Role) -> Self {
+        Self::at(socket, script, role, 0, script.sizes(role, 1))
+    }
+
+    /// Goes on at a position, with other draws.
+    pub fn at(
+        socket: Descriptor,
+        script: &Script,
+        role: Role,
+        position: usize,
+        random: Random,
+    ) -> Self {
         Self {
             socket,
             stream: script.stream(role),
             total: script.sends(role),
-            random: script.sizes(role, 1),
+            random,
             limited: false,
             pipe: None,
-            position: 0,
+            position,
             kind: 0,
+            may_hide_an_error: false,
         }
+    }
+
+    /// Whether no byte behind the position has left the stream.
+    pub fn is_at_its_position(&self) -> bool {
+        self.pipe.as_ref().is_none_or(|pipe| pipe.filled == 0)
     }
 
     /// Makes one call.
@@ -69,10 +91,12 @@ impl Sender {
         let Attempt {
             answer,
             never_waits,
+            is_partial,
         } = match left {
             0 => self.call(length),
             left => self.splice(left),
         };
+        self.may_hide_an_error = is_partial;
         match answer {
             Ok(size) => {
                 let most = length.max(left);
@@ -99,8 +123,8 @@ impl Sender {
             5 => sys::number_send(socket, bytes, flags),
             6 => sys::number_writev(socket, &[first, second]),
             7 | 8 => sys::send(socket, bytes, flags | libc::MSG_MORE),
-            9 => self.several(bytes),
-            10 => self.file(length),
+            9 => return self.several(bytes),
+            10 => return self.file(length),
             11 => return self.fill_and_splice(bytes),
             12 => return self.without_waiting(bytes),
             13 => self.up_to_a_bad_part(first),
@@ -109,12 +133,15 @@ impl Sender {
     }
 
     /// Several messages in one call, which ends with the first one that is not sent whole.
-    fn several(&mut self, bytes: &[u8]) -> Outcome<usize> {
+    fn several(&mut self, bytes: &[u8]) -> Attempt {
         let (first, rest) = bytes.split_at(self.random.below(bytes.len() + 1));
         let (second, third) = rest.split_at(self.random.below(rest.len() + 1));
         // An empty message, as the first one or the last one, is sent as well.
         let messages = [first, second, third];
-        let sent = sys::sendmmsg(self.socket, &messages, libc::MSG_NOSIGNAL)?;
+        let sent = match sys::sendmmsg(self.socket, &messages, libc::MSG_NOSIGNAL) {
+            Ok(sent) => sent,
+            Err(errno) => return plain(Err(errno)),
+        };
         let parts = sent.iter().zip(messages);
         let whole = parts
             .clone()
@@ -125,20 +152,28 @@ impl Sender {
             messages.map(<[u8]>::len)
         );
         let size: usize = parts.map(|(size, _)| *size as usize).sum();
-        if size == 0 {
-            // Only an empty message was sent, and nothing says why the next one was not.
-            return Err(Errno(libc::EINTR));
+        Attempt {
+            // Only an empty message was sent where the size is 0, and nothing says why the next one was not.
+            answer: if size == 0 {
+                Err(Errno(libc::EINTR))
+            } else {
+                Ok(size)
+            },
+            never_waits: false,
+            is_partial: size < bytes.len(),
         }
-        Ok(size)
     }
 
-    fn file(&mut self, length: usize) -> Outcome<usize> {
+    fn file(&mut self, length: usize) -> Attempt {
         let (file, begin) = self.stream.in_a_file(self.position);
         let mut offset = begin;
-        let size = sys::sendfile(self.socket, file, Some(&mut offset), length)?;
+        let answer = sys::sendfile(self.socket, file, Some(&mut offset), length);
         let moved = usize::try_from(offset - begin).unwrap_or(usize::MAX);
-        assert_eq!(moved, size, "the offset moves by what was sent");
-        Ok(size)
+        assert_eq!(moved, answer.unwrap_or(0), "the offset moves by what was sent");
+        Attempt {
+            is_partial: answer.is_ok_and(|size| size < length),
+            ..plain(answer)
+        }
     }
 
     fn fill_and_splice(&mut self, bytes: &[u8]) -> Attempt {
@@ -155,6 +190,7 @@ impl Sender {
         Attempt {
             answer,
             never_waits: flags == libc::SPLICE_F_NONBLOCK,
+            is_partial: answer.is_ok_and(|size| size < length),
         }
     }
 
@@ -169,8 +205,8 @@ impl Sender {
             self.position
         );
         Attempt {
-            answer,
             never_waits: true,
+            ..plain(answer)
         }
     }
 

@@ -1,0 +1,189 @@
+//! One end of the connection, in the hands of whoever has it now.
+
+use netchannel_testkit::support::{Random, set_nonblocking};
+use netchannel_testkit::sys::{self, Descriptor, Errno};
+
+use super::hand_over;
+use super::script;
+use crate::interrupter::Interrupter;
+use crate::receiver::Receiver;
+use crate::script::{Role, Script};
+use crate::sender::Sender;
+use crate::step::Step;
+
+/// The most stages of an end. The last one goes on to its end.
+const STAGES: u64 = 10;
+/// The most calls of a stage.
+const CALLS: usize = 40;
+
+/// An end, and how far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    pub seed: u64,
+    pub role: Role,
+    /// How many holders it had before.
+    pub stage: u64,
+    pub socket: Descriptor,
+    /// Bytes that were sent and received so far.
+    pub sent: usize,
+    pub received: usize,
+    /// Whether it has shut down sending.
+    pub is_shut: bool,
+    /// Whether it has read the end.
+    pub has_ended: bool,
+}
+
+/// How a stage waits.
+enum Wait {
+    Poll,
+    /// In a set that tells of levels, or of edges.
+    Set(Descriptor, u32),
+}
+
+impl Wait {
+    fn draw(socket: Descriptor, random: &mut Random) -> Self {
+        let edges = match random.below(3) {
+            0 => return Self::Poll,
+            1 => 0,
+            _ => sys::ET,
+        };
+        let set = sys::epoll_create().expect("epoll_create");
+        let events = sys::IN | sys::OUT | edges;
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, events, 0).expect("epoll_ctl");
+        Self::Set(set, edges)
+    }
+
+    fn wait(&self, socket: Descriptor, events: u32) {
+        let waited = match *self {
+            Self::Poll => {
+                let events = libc::c_short::try_from(events).expect("a small number");
+                let entry = libc::pollfd {
+                    fd: socket,
+                    events,
+                    revents: 0,
+                };
+                sys::poll(&mut [entry], -1).map(drop)
+            }
+            Self::Set(set, sys::ET) => sys::epoll_wait(set, 1, -1).map(drop),
+            Self::Set(set, _) => {
+                sys::epoll_control(set, libc::EPOLL_CTL_MOD, socket, events, 0).expect("epoll_ctl");
+                sys::epoll_wait(set, 1, -1).map(drop)
+            }
+        };
+        assert!(
+            matches!(waited, Ok(()) | Err(Errno(libc::EINTR))),
+            "{waited:?}"
+        );
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Self::Set(set, _) = self {
+            sys::close(*set).expect("close");
+        }
+    }
+}
+
+impl End {
+    /// An end that has done nothing.
+    pub fn begin(seed: u64, role: Role, socket: Descriptor) -> Self {
+        set_nonblocking(socket);
+        Self {
+            seed,
+            role,
+            stage: 0,
+            socket,
+            sent: 0,
+            received: 0,
+            is_shut: false,
+            has_ended: false,
+        }
+    }
+
+    /// Plays stages until the connection is over, here and in the processes that it is handed to.
+    pub fn go_on(mut self) {
+        loop {
+            let mut random = self.random(0);
+            let calls = if self.stage == STAGES {
+                usize::MAX
+            } else {
+                random.below(CALLS)
+            };
+            let interrupter = random
+                .once_in(3)
+                .then(|| Interrupter::start(self.seed ^ self.stage));
+            self.play(calls, &mut random);
+            interrupter.into_iter().for_each(Interrupter::stop);
+            if self.is_shut && self.has_ended {
+                return sys::close(self.socket).expect("close");
+            }
+            self.stage += 1;
+            match hand_over::hand_on(self, &mut random) {
+                Some(end) => self = end,
+                None => return,
+            }
+        }
+    }
+
+    /// The draws of a stage.
+    fn random(&self, salt: u64) -> Random {
+        script(self.seed).sizes(self.role, 100 + 4 * self.stage + salt)
+    }
+
+    /// One stage: makes so many calls.
+    fn play(&mut self, calls: usize, random: &mut Random) {
+        let script: Script = script(self.seed);
+        let (socket, role) = (self.socket, self.role);
+        let mut sender = Sender::at(socket, &script, role, self.sent, self.random(1));
+        let mut receiver = Receiver::at(socket, &script, role, self.received, self.random(2));
+        let wait = Wait::draw(socket, random);
+        let mut made = 0;
+        while !(self.is_shut && self.has_ended)
+            && (made < calls || !self.is_shut && !sender.is_at_its_position())
+        {
+            made += 1;
+            let sends = !self.is_shut && self.send(&mut sender);
+            let receives = !self.has_ended && self.receive(&mut receiver);
+            let mut events = 0;
+            if !self.is_shut {
+                events |= sys::OUT;
+            }
+            if !self.has_ended {
+                events |= sys::IN;
+            }
+            if !sends && !receives && events != 0 {
+                wait.wait(socket, events);
+            }
+        }
+        (self.sent, self.received) = (sender.position, receiver.position);
+    }
+
+    /// Makes one call. Whether it, or what it changed, may be followed by another one at once.
+    fn send(&mut self, sender: &mut Sender) -> bool {
+        match sender.step() {
+            Step::Moved => true,
+            Step::Wait => false,
+            Step::End => {
+                sys::shutdown(self.socket, libc::SHUT_WR).expect("shutdown");
+                self.is_shut = true;
+                true
+            }
+            Step::Broken(errno) => panic!("{self:?}: send: {errno:?}"),
+        }
+    }
+
+    fn receive(&mut self, receiver: &mut Receiver) -> bool {
+        match receiver.step() {
+            Step::Moved => true,
+            Step::Wait => false,
+            Step::End => {
+                let (position, total) = (receiver.position, receiver.total);
+                assert_eq!(position, total, "{self:?}: an early end");
+                self.has_ended = true;
+                true
+            }
+            Step::Broken(errno) => panic!("{self:?}: recv: {errno:?}"),
+        }
+    }
+}

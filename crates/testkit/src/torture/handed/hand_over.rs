@@ -1,0 +1,185 @@
+//! The ways in which an end goes from one holder to the next.
+
+use std::process::Command;
+use std::time::Duration;
+
+use netchannel_testkit::support::{Ended, Random, fork_child, uninterrupted};
+use netchannel_testkit::sys::{self, Descriptor};
+
+use super::GOES_ON;
+use super::end::End;
+use crate::between::this_program;
+use crate::rounds::{LONGEST, await_end};
+use crate::script::Role;
+
+/// When a former holder closes its descriptor.
+#[derive(Clone, Copy)]
+enum Keeping {
+    Not,
+    ForAMoment,
+    ToTheEnd,
+}
+
+/// Hands an end on. Returns it where the caller has it still, and `None` after another holder has come to the end.
+pub fn hand_on(end: End, random: &mut Random) -> Option<End> {
+    let keeping = [Keeping::Not, Keeping::ForAMoment, Keeping::ToTheEnd][random.below(3)];
+    match random.below(9) {
+        0 => return Some(copied(end)),
+        1 => return Some(sent_to_itself(end, random.once_in(2))),
+        2 => {
+            let next = std::thread::spawn(move || end.go_on());
+            next.join().expect("a panic ends the process");
+        }
+        3 => execute(end, false),
+        4 => to_child(end, keeping, End::go_on),
+        5 => to_child(end, keeping, |end| execute(end, false)),
+        6 => spawn(end, keeping),
+        7 => send(end, keeping, |channel| received_from(end, channel).go_on()),
+        _ => send(end, keeping, |channel| {
+            execute(
+                End {
+                    socket: channel,
+                    ..end
+                },
+                true,
+            );
+        }),
+    }
+    None
+}
+
+/// The end that an executed image was given, see [`words`].
+pub fn received(words: &[String]) -> End {
+    let number = |at: usize| words[at].parse::<u64>().expect("a number");
+    let size = |at: usize| usize::try_from(number(at)).expect("a size");
+    let end = End {
+        seed: number(0),
+        role: [Role::Client, Role::Server][size(1)],
+        stage: number(2),
+        socket: Descriptor::try_from(number(3)).expect("a descriptor"),
+        sent: size(4),
+        received: size(5),
+        is_shut: number(6) == 1,
+        has_ended: number(7) == 1,
+    };
+    if number(8) == 1 {
+        received_from(end, end.socket)
+    } else {
+        end
+    }
+}
+
+/// The arguments of an image that goes on with an end. It receives the end's socket where `by_message` is true, and
+/// `end.socket` is the channel.
+fn words(end: End, by_message: bool) -> Vec<String> {
+    let numbers = [
+        end.seed,
+        u64::from(end.role == Role::Server),
+        end.stage,
+        u64::try_from(end.socket).expect("a descriptor"),
+        end.sent as u64,
+        end.received as u64,
+        u64::from(end.is_shut),
+        u64::from(end.has_ended),
+        u64::from(by_message),
+    ];
+    numbers.iter().map(u64::to_string).collect()
+}
+
+fn command(end: End, by_message: bool) -> Command {
+    let mut command = Command::new(this_program());
+    command.arg(GOES_ON).args(words(end, by_message));
+    command
+}
+
+/// Goes on in another image of this process.
+fn execute(end: End, by_message: bool) {
+    use std::os::unix::process::CommandExt;
+    let error = command(end, by_message).exec();
+    panic!("exec: {error}");
+}
+
+fn received_from(end: End, channel: Descriptor) -> End {
+    let socket = uninterrupted(|| sys::recv_descriptor(channel)).expect("recvmsg");
+    sys::close(channel).expect("close");
+    End { socket, ..end }
+}
+
+/// Goes on under another number.
+fn copied(end: End) -> End {
+    let socket = sys::dup(end.socket).expect("dup");
+    sys::close(end.socket).expect("close");
+    End { socket, ..end }
+}
+
+/// Goes on under the number that a message to this process gives it.
+fn sent_to_itself(end: End, closes_first: bool) -> End {
+    let [there, here] = channel();
+    uninterrupted(|| sys::send_descriptor(there, end.socket)).expect("sendmsg");
+    if closes_first {
+        sys::close(end.socket).expect("close");
+    }
+    let next = received_from(end, here);
+    if !closes_first {
+        sys::close(end.socket).expect("close");
+    }
+    sys::close(there).expect("close");
+    next
+}
+
+fn channel() -> [Descriptor; 2] {
+    sys::socketpair(libc::AF_UNIX, libc::SOCK_STREAM).expect("socketpair")
+}
+
+fn to_child(end: End, keeping: Keeping, work: impl FnOnce(End)) {
+    let child = fork_child(|| {
+        sys::alarm(LONGEST);
+        work(end);
+    });
+    keep_while(end, keeping, || {
+        assert_eq!(await_end(&child), Ended::Exit(0), "the next holder");
+    });
+}
+
+/// Starts a program that inherits the socket.
+fn spawn(end: End, keeping: Keeping) {
+    let mut started = command(end, false).spawn().expect("spawn");
+    keep_while(end, keeping, || {
+        let status = started.wait().expect("wait");
+        assert!(status.success(), "the next holder: {status}");
+    });
+}
+
+/// Sends the socket to a child that did not inherit it.
+fn send(end: End, keeping: Keeping, work: impl FnOnce(Descriptor)) {
+    let [there, here] = channel();
+    let child = fork_child(|| {
+        sys::alarm(LONGEST);
+        sys::close(there).expect("close");
+        sys::close(end.socket).expect("close");
+        work(here);
+    });
+    sys::close(here).expect("close");
+    uninterrupted(|| sys::send_descriptor(there, end.socket)).expect("sendmsg");
+    keep_while(end, keeping, || {
+        assert_eq!(await_end(&child), Ended::Exit(0), "the next holder");
+    });
+    sys::close(there).expect("close");
+}
+
+/// Closes the former holder's descriptor, while it waits for the next holder or afterwards.
+fn keep_while(end: End, keeping: Keeping, wait: impl FnOnce()) {
+    let close = || sys::close(end.socket).expect("close");
+    match keeping {
+        Keeping::Not => close(),
+        Keeping::ForAMoment => {
+            std::thread::sleep(Duration::from_millis(1));
+            close();
+        }
+        Keeping::ToTheEnd => {}
+    }
+    wait();
+    if matches!(keeping, Keeping::ToTheEnd) {
+        close();
+    }
+}

@@ -1,0 +1,105 @@
+//! `torture handed`: one connection whose ends go from process to process while bytes flow both ways. Who has an end
+//! sends and receives for a while, and hands it on: to a thread, a child, the next image, a program that it starts, or
+//! whoever receives its message. Former holders close their descriptor at once, later, or at the end.
+//!
+//! ```text
+//!  round (a process, watched from outside)
+//!    |-- client: connects --> stage --hand-over--> stage --hand-over--> ... --> closes
+//!    `-- server: accepts  --> stage --hand-over--> stage --hand-over--> ... --> closes
+//! ```
+
+mod end;
+mod hand_over;
+
+use netchannel_testkit::support::{
+    Ended, Family, Random, fork_child, listener, prepare_process, set_int, tcp,
+};
+use netchannel_testkit::sys;
+
+use crate::Options;
+use crate::interrupter;
+use crate::rounds::{self, LONGEST, await_end};
+use crate::script::{Ending, Role, Script};
+
+use end::End;
+
+/// The command of an image that goes on with an end.
+pub const GOES_ON: &str = "handed-goes-on";
+
+/// What is drawn for a round.
+#[derive(Clone, Debug)]
+struct Plan {
+    family: Family,
+    script: Script,
+}
+
+impl Plan {
+    fn draw(seed: u64, family: Option<Family>) -> Self {
+        let mut random = Random::new(seed ^ 0x4a4d_ed00);
+        let families = [Family::V4, Family::V6];
+        Self {
+            family: family.unwrap_or(families[random.below(2)]),
+            script: script(seed),
+        }
+    }
+}
+
+/// The script of a round.
+fn script(seed: u64) -> Script {
+    Script {
+        ending: Ending::Graceful,
+        ..Script::of(seed, 0)
+    }
+}
+
+/// Runs rounds until the time is over or `--rounds` rounds are done.
+pub fn run(options: &Options) -> i32 {
+    let draw = |seed| Plan::draw(seed, options.family);
+    let mut bytes = 0;
+    let played = rounds::run(options, "handed", draw, play, |plan| {
+        bytes += plan.script.to_server + plan.script.to_client;
+    });
+    let sum = format!("{} MB", bytes / 1_000_000);
+    rounds::report(options, "handed", played, &sum)
+}
+
+/// One round.
+fn play(plan: &Plan) {
+    interrupter::prepare();
+    let (listening, address) = listener(plan.family);
+    let buffers = |socket| {
+        if let Some(size) = plan.script.buffers {
+            set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, size);
+            set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, size);
+        }
+    };
+    let seed = plan.script.seed;
+    let client = fork_child(|| {
+        sys::alarm(LONGEST);
+        sys::close(listening).expect("close");
+        let socket = tcp(plan.family);
+        buffers(socket);
+        sys::connect(socket, address).expect("connect");
+        End::begin(seed, Role::Client, socket).go_on();
+    });
+    let server = fork_child(|| {
+        sys::alarm(LONGEST);
+        let socket = sys::accept(listening).expect("accept");
+        sys::close(listening).expect("close");
+        buffers(socket);
+        End::begin(seed, Role::Server, socket).go_on();
+    });
+    sys::close(listening).expect("close");
+    for (child, who) in [(client, "the client"), (server, "the server")] {
+        assert_eq!(await_end(&child), Ended::Exit(0), "{who}");
+    }
+}
+
+/// Goes on with an end, in the image of a program that was executed for it.
+pub fn go_on(words: &[String]) {
+    prepare_process();
+    sys::alarm(LONGEST);
+    sys::ignore_signal(libc::SIGPIPE).expect("sigaction");
+    interrupter::prepare();
+    hand_over::received(words).go_on();
+}
