@@ -38,6 +38,7 @@ scenario() {
     try killer
     try servers
     try shared
+    try handed
     try hostile
     try limits --rounds 2000
 }

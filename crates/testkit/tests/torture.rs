@@ -29,7 +29,7 @@ fn passes(transport: &Transport, arguments: &[&str]) -> Result<(), String> {
 }
 
 fn everything(transport: &Transport) {
-    let runs: [&[&str]; 5] = [
+    let runs: [&[&str]; 6] = [
         &[
             "bytes",
             "--seconds",
@@ -43,6 +43,7 @@ fn everything(transport: &Transport) {
         &["hostile", "--seconds", "4", "--seed", "20262"],
         &["servers", "--seconds", "6", "--seed", "20263"],
         &["shared", "--seconds", "4", "--seed", "20264"],
+        &["handed", "--seconds", "4", "--seed", "20271"],
     ];
     let failures: Vec<_> = runs
         .iter()
@@ -182,7 +183,8 @@ fn families_outlive_daemons() {
             let arguments = [&["servers", "--seconds", "3"], &seed[..]].concat();
             passes(&transport, &arguments)
         });
-        each.collect::<Result<(), _>>()
+        each.collect::<Result<(), _>>()?;
+        passes(&transport, &["handed", "--seconds", "4", "--seed", "20271"])
     });
     while !running.is_finished() {
         std::thread::sleep(Duration::from_millis(300));

@@ -154,13 +154,47 @@ fn program_of(process: i32) -> Option<u64> {
     }))
 }
 
+/// How long a process may take to load its libraries, in nanoseconds.
+const LOADING: u64 = 500_000_000;
+
+/// What the maps of a process say of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mapped {
+    Yes,
+    No,
+    /// The dynamic linker has begun, and loads what is preloaded before the C library.
+    NotYet,
+}
+
+impl Mapped {
+    fn of(maps: &[u8]) -> Self {
+        let has = |name: &[u8]| maps.windows(name.len()).any(|window| window == name);
+        if has(NAME) {
+            Self::Yes
+        } else if !has(b"[vdso]") || has(b"/ld-linux") && !has(b"/libc.so.6") && !has(b"/libc-2.") {
+            Self::NotYet
+        } else {
+            Self::No
+        }
+    }
+}
+
 /// Whether the library is mapped into a process. `None` where that can not be read.
 fn maps_library(process: i32) -> Option<bool> {
-    let mut text = Vec::new();
-    let mut file = File::open(format!("/proc/{process}/maps")).ok()?;
-    file.read_to_end(&mut text).ok()?;
-    // A kernel thread, or a process that is just ending, has no maps.
-    (!text.is_empty()).then(|| text.windows(NAME.len()).any(|window| window == NAME))
+    let until = clock::nanoseconds().saturating_add(LOADING);
+    loop {
+        let mut text = Vec::new();
+        let mut file = File::open(format!("/proc/{process}/maps")).ok()?;
+        file.read_to_end(&mut text).ok()?;
+        if text.is_empty() {
+            // A kernel thread, or a process that is just ending, has no maps.
+            return None;
+        }
+        match Mapped::of(&text) {
+            Mapped::NotYet if clock::nanoseconds() < until => sys::sleep(100_000),
+            mapped => return Some(mapped == Mapped::Yes),
+        }
+    }
 }
 
 /// The inode of the other end, from the kernel's socket diagnosis.
@@ -231,4 +265,32 @@ fn holders(inode: u32) -> Vec<i32> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Mapped;
+
+    #[test]
+    fn a_program_that_is_being_loaded_is_told_from_one_without_the_library() {
+        let maps = |names: &[&str]| {
+            let lines = names
+                .iter()
+                .map(|name| format!("1-2 r--p 0 00:00 1 {name}\n"));
+            Mapped::of(lines.collect::<String>().as_bytes())
+        };
+        let linker = "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+        let library = "/opt/libnetchannel.so";
+        assert_eq!(maps(&["/bin/program", linker]), Mapped::NotYet);
+        assert_eq!(maps(&["/bin/program", linker, library]), Mapped::Yes);
+        assert_eq!(
+            maps(&["/bin/program", linker, "/lib/libc.so.6"]),
+            Mapped::No
+        );
+        assert_eq!(
+            maps(&["/bin/program", linker, "/lib/libc-2.28.so"]),
+            Mapped::No
+        );
+        assert_eq!(maps(&["/bin/static"]), Mapped::No);
+    }
 }

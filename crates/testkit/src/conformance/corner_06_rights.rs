@@ -26,6 +26,8 @@ cases! {
         corner_06_rights_sender_exits,
         corner_06_rights_with_options,
         corner_06_rights_beside_children_that_end,
+        corner_06_rights_to_programs_that_begin,
+        corner_06_rights_with_a_small_buffer,
     ];
 }
 
@@ -49,7 +51,8 @@ fn executed_receiver(with_library: bool) -> (Child, Descriptor) {
     let [ours, theirs] = unix_pair();
     let child = fork_child(|| {
         sys::close(ours).unwrap();
-        exec_helper(&["receive-echo", &theirs.to_string()], with_library);
+        let kind = if with_library { "tcp" } else { "any" };
+        exec_helper(&["receive-echo", &theirs.to_string(), kind], with_library);
     });
     sys::close(theirs).unwrap();
     (child, ours)
@@ -338,4 +341,46 @@ fn corner_06_rights_beside_children_that_end(family: Family) {
             sys::close(fd).unwrap();
         }
     }
+}
+
+/// The message comes while the receiver executes a program, or while that is loaded.
+fn corner_06_rights_to_programs_that_begin(family: Family) {
+    for pause in 0..40 {
+        let (child, channel) = executed_receiver(true);
+        let (client, server) = pair(family);
+        std::thread::sleep(Duration::from_micros(pause * 50));
+        sys::send_descriptor(channel, server).unwrap();
+        sys::close(server).unwrap();
+        send_all(client, b"ping");
+        expect_bytes(client, b"ping");
+        sys::shutdown(client, libc::SHUT_WR).unwrap();
+        expect_end(client);
+        child.join();
+        for fd in [channel, client] {
+            sys::close(fd).unwrap();
+        }
+    }
+}
+
+/// A receiver that fills a small buffer is told so, and takes nothing out of a pipe for which there is no room.
+fn corner_06_rights_with_a_small_buffer(family: Family) {
+    let full = Baton::new();
+    let (child, channel) = receiver(|socket| {
+        set_nonblocking(socket);
+        let sent = fill(socket);
+        let [output, input] = sys::pipe(libc::O_NONBLOCK).unwrap();
+        assert_eq!(sys::write(input, b"rest"), Ok(4));
+        let full_now = Err(Errno(libc::EAGAIN));
+        assert_eq!(sys::splice(output, socket, 4, 0), full_now);
+        assert_eq!(sys::send(socket, b"x", libc::MSG_NOSIGNAL), full_now);
+        assert_eq!(sys::ioctl_int(output, libc::FIONREAD, 0), Ok(4));
+        full.send(sent as u64);
+    });
+    let (client, server) = pair(family);
+    set_int(server, libc::SOL_SOCKET, libc::SO_SNDBUF, 3_000);
+    sys::send_descriptor(channel, server).unwrap();
+    sys::close(server).unwrap();
+    let sent = usize::try_from(full.receive()).unwrap();
+    child.join();
+    assert_eq!(receive_to_end(client).len(), sent);
 }

@@ -75,9 +75,12 @@ pub fn run(arguments: &[String]) {
             send_all(number(1), arguments[2].as_bytes());
             expect_end(number(1));
         }
-        // Receives a descriptor over an AF_UNIX socket and echoes on it.
+        // Receives a descriptor over an AF_UNIX socket, which is one of TCP or may be any, and echoes on it.
         "receive-echo" => {
             let passed = sys::recv_descriptor(number(1)).expect("recvmsg");
+            if arguments[2] == "tcp" {
+                set_int(passed, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+            }
             echo(passed);
         }
         // Uses only read and write, like a program that does not know sockets.

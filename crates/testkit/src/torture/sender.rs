@@ -169,7 +169,11 @@ impl Sender {
         let mut offset = begin;
         let answer = sys::sendfile(self.socket, file, Some(&mut offset), length);
         let moved = usize::try_from(offset - begin).unwrap_or(usize::MAX);
-        assert_eq!(moved, answer.unwrap_or(0), "the offset moves by what was sent");
+        assert_eq!(
+            moved,
+            answer.unwrap_or(0),
+            "the offset moves by what was sent"
+        );
         Attempt {
             is_partial: answer.is_ok_and(|size| size < length),
             ..plain(answer)

@@ -139,13 +139,21 @@ impl Lane {
         flags & (side_flags::RESET | side_flags::CLOSED) != 0 || self.socket.has(OVER)
     }
 
+    /// Whether [`Self::grow`] may find a larger ring. It never says so again after that found none.
     pub(super) fn may_grow(&self, ring: Geometry) -> bool {
-        let limit = self.socket.entry.transmit.limit.load(Ordering::Relaxed);
-        ring.log2 < GROWTH_LIMIT_LOG2
+        let most = self.largest_ring();
+        ring.log2 < GROWTH_LIMIT_LOG2.min(most)
             && !self.socket.has(status::NO_GROWTH)
-            && (limit == 0 || limit.ilog2() > ring.log2)
-            && (self.link.is_own() || self.next_reserved_ring(ring, MOST_RING_LOG2).is_some())
+            && (self.link.is_own() || self.next_reserved_ring(ring, most).is_some())
             && !self.is_switching()
+    }
+
+    /// The log2 of the largest ring that the program's `SO_SNDBUF` allows.
+    fn largest_ring(&self) -> u32 {
+        match self.socket.entry.transmit.limit.load(Ordering::Relaxed) {
+            0 => MOST_RING_LOG2,
+            limit => limit.ilog2().clamp(12, MOST_RING_LOG2),
+        }
     }
 
     fn is_switching(&self) -> bool {
@@ -438,12 +446,7 @@ impl Lane {
     /// reads from the present ring, which is kept until the peer has read all of it.
     fn grow(&self, ring: Geometry, wanted: u64, head: u64, tail: u64) -> Option<Geometry> {
         let transmit = &self.socket.entry.transmit;
-        let limit = transmit.limit.load(Ordering::Relaxed);
-        let most = if limit == 0 {
-            MOST_RING_LOG2
-        } else {
-            limit.max(1).ilog2().clamp(12, 22)
-        };
+        let most = self.largest_ring();
         let reserved = self.next_reserved_ring(ring, most);
         if reserved.is_none() && !self.link.is_own() {
             return None;
@@ -464,7 +467,7 @@ impl Lane {
         } else {
             return None;
         };
-        let log2 = log2.min(most).min(MOST_RING_LOG2);
+        let log2 = log2.min(most);
         if log2 <= ring.log2 || log2 < LEAST_RING_LOG2 {
             self.socket.mark(status::NO_GROWTH);
             return None;
