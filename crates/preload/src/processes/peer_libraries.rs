@@ -162,7 +162,8 @@ const LOADING: u64 = 500_000_000;
 enum Mapped {
     Yes,
     No,
-    /// The dynamic linker has begun, and loads what is preloaded before the C library.
+    /// The kernel, which maps the vDSO last, has not loaded the program yet; or its dynamic linker has not, which loads
+    /// what is preloaded before the C library.
     NotYet,
 }
 
@@ -279,18 +280,17 @@ mod tests {
                 .map(|name| format!("1-2 r--p 0 00:00 1 {name}\n"));
             Mapped::of(lines.collect::<String>().as_bytes())
         };
+        let program = "/bin/program";
         let linker = "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
         let library = "/opt/libnetchannel.so";
-        assert_eq!(maps(&["/bin/program", linker]), Mapped::NotYet);
-        assert_eq!(maps(&["/bin/program", linker, library]), Mapped::Yes);
-        assert_eq!(
-            maps(&["/bin/program", linker, "/lib/libc.so.6"]),
-            Mapped::No
-        );
-        assert_eq!(
-            maps(&["/bin/program", linker, "/lib/libc-2.28.so"]),
-            Mapped::No
-        );
-        assert_eq!(maps(&["/bin/static"]), Mapped::No);
+        assert_eq!(maps(&["[stack]"]), Mapped::NotYet);
+        assert_eq!(maps(&[program, "[stack]"]), Mapped::NotYet);
+        assert_eq!(maps(&[program, "[vdso]", linker]), Mapped::NotYet);
+        assert_eq!(maps(&[program, "[vdso]", linker, library]), Mapped::Yes);
+        for c_library in ["/lib/libc.so.6", "/lib/libc-2.28.so"] {
+            let without = [program, "[vdso]", linker, c_library];
+            assert_eq!(maps(&without), Mapped::No);
+        }
+        assert_eq!(maps(&[program, "[vdso]"]), Mapped::No, "a static one");
     }
 }

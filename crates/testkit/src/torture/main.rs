@@ -204,7 +204,7 @@ fn main() {
         std::process::exit(status);
     }
     if command == handed::GOES_ON {
-        return handed::go_on(&rest);
+        return handed::executed(&rest);
     }
     let witness = if command == "witness" && !rest.is_empty() {
         rest.remove(0)

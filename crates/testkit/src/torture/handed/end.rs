@@ -3,7 +3,6 @@
 use netchannel_testkit::support::{Random, set_nonblocking};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use super::hand_over;
 use super::script;
 use crate::interrupter::Interrupter;
 use crate::receiver::Receiver;
@@ -101,37 +100,31 @@ impl End {
         }
     }
 
-    /// Plays stages until the connection is over, here and in the processes that it is handed to.
-    pub fn go_on(mut self) {
-        loop {
-            let mut random = self.random(0);
-            let calls = if self.stage == STAGES {
-                usize::MAX
-            } else {
-                random.below(CALLS)
-            };
-            let interrupter = random
-                .once_in(3)
-                .then(|| Interrupter::start(self.seed ^ self.stage));
-            self.play(calls, &mut random);
-            interrupter.into_iter().for_each(Interrupter::stop);
-            if self.is_shut && self.has_ended {
-                return sys::close(self.socket).expect("close");
-            }
-            self.stage += 1;
-            match hand_over::hand_on(self, &mut random) {
-                Some(end) => self = end,
-                None => return,
-            }
-        }
+    /// Whether both directions are over.
+    pub fn is_over(&self) -> bool {
+        self.is_shut && self.has_ended
+    }
+
+    /// One stage: some calls, between which signals may come.
+    pub fn play_stage(&mut self, random: &mut Random) {
+        let calls = if self.stage == STAGES {
+            usize::MAX
+        } else {
+            random.below(CALLS)
+        };
+        let interrupter = random
+            .once_in(3)
+            .then(|| Interrupter::start(self.seed ^ self.stage));
+        self.play(calls, random);
+        interrupter.into_iter().for_each(Interrupter::stop);
     }
 
     /// The draws of a stage.
-    fn random(&self, salt: u64) -> Random {
+    pub fn random(&self, salt: u64) -> Random {
         script(self.seed).sizes(self.role, 100 + 4 * self.stage + salt)
     }
 
-    /// One stage: makes so many calls.
+    /// Makes so many calls.
     fn play(&mut self, calls: usize, random: &mut Random) {
         let script: Script = script(self.seed);
         let (socket, role) = (self.socket, self.role);
@@ -139,9 +132,7 @@ impl End {
         let mut receiver = Receiver::at(socket, &script, role, self.received, self.random(2));
         let wait = Wait::draw(socket, random);
         let mut made = 0;
-        while !(self.is_shut && self.has_ended)
-            && (made < calls || !self.is_shut && !sender.is_at_its_position())
-        {
+        while !self.is_over() && (made < calls || !self.is_shut && !sender.is_at_its_position()) {
             made += 1;
             let sends = !self.is_shut && self.send(&mut sender);
             let receives = !self.has_ended && self.receive(&mut receiver);

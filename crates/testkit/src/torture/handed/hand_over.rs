@@ -20,21 +20,22 @@ enum Keeping {
     ToTheEnd,
 }
 
-/// Hands an end on. Returns it where the caller has it still, and `None` after another holder has come to the end.
-pub fn hand_on(end: End, random: &mut Random) -> Option<End> {
+/// Hands an end on to a holder that does `go_on`. Returns it where the caller has it still, and `None` after another
+/// holder has come to the end.
+pub fn hand_on(end: End, random: &mut Random, go_on: fn(End)) -> Option<End> {
     let keeping = [Keeping::Not, Keeping::ForAMoment, Keeping::ToTheEnd][random.below(3)];
     match random.below(9) {
         0 => return Some(copied(end)),
         1 => return Some(sent_to_itself(end, random.once_in(2))),
         2 => {
-            let next = std::thread::spawn(move || end.go_on());
+            let next = std::thread::spawn(move || go_on(end));
             next.join().expect("a panic ends the process");
         }
         3 => execute(end, false),
-        4 => to_child(end, keeping, End::go_on),
+        4 => to_child(end, keeping, go_on),
         5 => to_child(end, keeping, |end| execute(end, false)),
         6 => spawn(end, keeping),
-        7 => send(end, keeping, |channel| received_from(end, channel).go_on()),
+        7 => send(end, keeping, |channel| go_on(received_from(end, channel))),
         _ => send(end, keeping, |channel| {
             execute(
                 End {

@@ -80,14 +80,14 @@ fn play(plan: &Plan) {
         let socket = tcp(plan.family);
         buffers(socket);
         sys::connect(socket, address).expect("connect");
-        End::begin(seed, Role::Client, socket).go_on();
+        go_on(End::begin(seed, Role::Client, socket));
     });
     let server = fork_child(|| {
         sys::alarm(LONGEST);
         let socket = sys::accept(listening).expect("accept");
         sys::close(listening).expect("close");
         buffers(socket);
-        End::begin(seed, Role::Server, socket).go_on();
+        go_on(End::begin(seed, Role::Server, socket));
     });
     sys::close(listening).expect("close");
     for (child, who) in [(client, "the client"), (server, "the server")] {
@@ -95,11 +95,27 @@ fn play(plan: &Plan) {
     }
 }
 
+/// Plays stages until the connection is over, here and in the processes that it is handed to.
+fn go_on(mut end: End) {
+    loop {
+        let mut random = end.random(0);
+        end.play_stage(&mut random);
+        if end.is_over() {
+            return sys::close(end.socket).expect("close");
+        }
+        end.stage += 1;
+        match hand_over::hand_on(end, &mut random, go_on) {
+            Some(next) => end = next,
+            None => return,
+        }
+    }
+}
+
 /// Goes on with an end, in the image of a program that was executed for it.
-pub fn go_on(words: &[String]) {
+pub fn executed(words: &[String]) {
     prepare_process();
     sys::alarm(LONGEST);
     sys::ignore_signal(libc::SIGPIPE).expect("sigaction");
     interrupter::prepare();
-    hand_over::received(words).go_on();
+    go_on(hand_over::received(words));
 }
