@@ -9,7 +9,7 @@ use netchannel_testkit::support::{Family, count_descriptors, tcp};
 use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::interrupter::Interrupter;
-use crate::{Mode, Options, STOP, blocking, readiness, receiver, send_number};
+use crate::{Mode, Options, STOP, blocking, handed, readiness, receiver, send_number};
 
 /// How many descriptors a library may keep for later use when all connections have ended: some pools of 64, however
 /// many connections there were (thousands).
@@ -35,6 +35,7 @@ pub fn serve(listening: Descriptor, options: &Options, mode: Mode, duration: Dur
         Mode::Readiness(kind) => several(threads, move || {
             readiness::serve(listening, seed, kind, patience);
         }),
+        Mode::Handed => handed::serve(listening, seed),
     }
     let after = count_descriptors();
     assert!(
@@ -72,11 +73,11 @@ pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Durat
             };
             several(threads, move || readiness::drive(plan, &numbers));
         }
+        Mode::Handed => handed::drive(address, seed, connections, &numbers, end),
     }
-    let stops = if matches!(mode, Mode::Blocking) {
-        1
-    } else {
-        threads
+    let stops = match mode {
+        Mode::Blocking | Mode::Handed => 1,
+        Mode::Readiness(_) => threads,
     };
     let family = if address.is_ipv4() {
         Family::V4

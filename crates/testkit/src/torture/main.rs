@@ -46,7 +46,7 @@ use readiness::Kind;
 use script::Script;
 
 const USAGE: &str = "usage:
-  torture bytes  [OPTIONS] [--mode blocking|poll|level|edge|all]
+  torture bytes  [OPTIONS] [--mode blocking|poll|level|edge|handed|all]
   torture killer [OPTIONS] [--rounds N]
   torture hostile [OPTIONS] [--rounds N]
   torture servers [OPTIONS] [--rounds N] [--only SHAPE] [--except SHAPE]
@@ -171,13 +171,16 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 enum Mode {
     Blocking,
     Readiness(Kind),
+    /// Each connection goes from process to process.
+    Handed,
 }
 
-const MODES: [(&str, Mode); 4] = [
+const MODES: [(&str, Mode); 5] = [
     ("blocking", Mode::Blocking),
     ("poll", Mode::Readiness(Kind::Poll)),
     ("level", Mode::Readiness(Kind::Level)),
     ("edge", Mode::Readiness(Kind::Edge)),
+    ("handed", Mode::Handed),
 ];
 
 impl Mode {

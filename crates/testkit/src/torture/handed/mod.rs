@@ -9,6 +9,7 @@
 //! ```
 
 mod end;
+mod ends;
 mod hand_over;
 
 use netchannel_testkit::support::{
@@ -22,6 +23,7 @@ use crate::rounds::{self, LONGEST, await_end};
 use crate::script::{Ending, Role, Script};
 
 use end::End;
+pub use ends::{drive, serve};
 
 /// The command of an image that goes on with an end.
 pub const GOES_ON: &str = "handed-goes-on";
