@@ -17,10 +17,10 @@ use netchannel_testkit::support::{
 };
 use netchannel_testkit::sys;
 
-use crate::Options;
 use crate::interrupter;
 use crate::rounds::{self, LONGEST, await_end};
-use crate::script::{Ending, Role, Script};
+use crate::script::{Role, Script};
+use crate::{Options, blocking};
 
 use end::End;
 pub use ends::{drive, serve};
@@ -48,10 +48,7 @@ impl Plan {
 
 /// The script of a round.
 fn script(seed: u64) -> Script {
-    Script {
-        ending: Ending::Graceful,
-        ..Script::of(seed, 0)
-    }
+    Script::of(seed, seed % 10)
 }
 
 /// Runs rounds until the time is over or `--rounds` rounds are done.
@@ -103,7 +100,7 @@ fn go_on(mut end: End) {
         let mut random = end.random(0);
         end.play_stage(&mut random);
         if end.is_over() {
-            return sys::close(end.socket).expect("close");
+            return blocking::close(end.socket, &script(end.seed), end.role);
         }
         end.stage += 1;
         match hand_over::hand_on(end, &mut random, go_on) {
