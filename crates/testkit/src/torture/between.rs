@@ -1,10 +1,8 @@
 //! The two ends as programs on two hosts. Bytes are compared as on one host, and a fault between the hosts must not
 //! show.
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use netchannel_namespaces::Configuration;
@@ -12,6 +10,7 @@ use netchannel_testkit::support::{Family, SKIPPED, tcp};
 use netchannel_testkit::sys;
 use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts};
 
+use crate::program::{Program, this_program};
 use crate::{Mode, Options, ends};
 
 /// How long a program may take to end after it has done its work.
@@ -91,11 +90,6 @@ pub fn carrier(options: &Options) -> Carrier {
     }
 }
 
-/// The path of this program.
-pub fn this_program() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
-}
-
 /// Host b's address of a family.
 pub fn address_of_b(hosts: &TwoHosts, family: Family) -> IpAddr {
     let b = &hosts.hosts().b;
@@ -167,71 +161,5 @@ impl Transfer {
             (Ok(text), Ok(_)) => Ok(text),
             (client, server) => Err(format!("client: {client:?}\nserver: {server:?}")),
         }
-    }
-}
-
-/// A program whose output is read by lines. Dropping the value kills the program.
-pub struct Program {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Program {
-    /// Starts the program.
-    ///
-    /// # Panics
-    /// If the program cannot be started.
-    pub fn start(mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a program starts");
-        let output = child.stdout.take().expect("its output is piped");
-        Self {
-            child,
-            output: BufReader::new(output),
-        }
-    }
-
-    /// The program's process id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// The next line, empty at the end of the output.
-    pub fn line(&mut self) -> String {
-        let mut line = String::new();
-        let _ = self.output.read_line(&mut line);
-        line.trim_end().to_owned()
-    }
-
-    /// The rest of the output. Waits for the program's end.
-    pub fn rest(&mut self) -> String {
-        let mut text = String::new();
-        let _ = self.output.read_to_string(&mut text);
-        text
-    }
-
-    /// Whether the program still runs.
-    pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
-    /// Waits for a successful end. Returns the rest of the output.
-    pub fn end(&mut self, latest: Instant) -> Result<String, String> {
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(self.rest()),
-                Ok(Some(status)) => return Err(format!("{status}: {}", self.rest())),
-                Ok(None) if Instant::now() >= latest => return Err("it does not end".to_owned()),
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::{Family, Random};
 use netchannel_testkit::two_hosts::{TwoHosts, Which};
 
-use crate::between::{Program, Transfer, make_hosts_with};
+use crate::between::{Transfer, make_hosts_with};
 use crate::plain::{
     NOTICE, any_of_b, carried_by_kernel, expect, ready, wait_until_virtual, witness,
 };
+use crate::program::Program;
 use crate::readiness::Kind;
 use crate::{Mode, Options, refusals};
 use netchannel_namespaces::Configuration;

@@ -18,7 +18,7 @@ use netchannel_testkit::support::{
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::Options;
-use crate::between::{Program, this_program};
+use crate::program::{Program, this_program};
 
 /// A descriptor limit of a program.
 #[derive(Clone, Copy)]

@@ -19,6 +19,7 @@ mod limits;
 mod outages;
 mod pipe;
 mod plain;
+mod program;
 mod readiness;
 mod receiver;
 mod refusals;

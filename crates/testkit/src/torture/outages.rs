@@ -9,9 +9,10 @@ use netchannel_testkit::support::Random;
 use netchannel_testkit::two_hosts::{Carrier, TwoHosts, Which};
 
 use crate::Options;
-use crate::between::{Program, make_hosts, this_program};
+use crate::between::make_hosts;
 use crate::endure::Observations;
 use crate::plain::{any_of_b, expect, ready, wait_until_virtual};
+use crate::program::{Program, this_program};
 use crate::refusals::{nothing_left, run as ip};
 
 /// How much longer than over kernel TCP a pause may be, from the end of the fault on.

@@ -10,7 +10,8 @@ use netchannel_testkit::support::Family;
 use netchannel_testkit::two_hosts::{Carrier, TwoHosts, Which};
 
 use crate::Options;
-use crate::between::{Program, address_of_b, this_program};
+use crate::between::address_of_b;
+use crate::program::{Program, this_program};
 
 /// Within this time a waiting program must have noticed a fault.
 pub const NOTICE: Duration = Duration::from_secs(20);

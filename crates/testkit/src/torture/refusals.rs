@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use netchannel_testkit::support::Random;
 use netchannel_testkit::two_hosts::{TwoHosts, Which};
 
-use crate::between::Program;
 use crate::plain::{any_of_b, expect, ready, wait_until_virtual, witness, witness_with};
+use crate::program::Program;
 use crate::{Options, witness};
 
 /// The number of simultaneous connects.

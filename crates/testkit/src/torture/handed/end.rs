@@ -3,7 +3,6 @@
 use netchannel_testkit::support::{Random, set_nonblocking};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use super::script;
 use crate::interrupter::Interrupter;
 use crate::receiver::Receiver;
 use crate::script::{Role, Script};
@@ -14,6 +13,11 @@ use crate::step::Step;
 const STAGES: u64 = 10;
 /// The most calls of a stage.
 const CALLS: usize = 40;
+
+/// The script of a round.
+pub fn script(seed: u64) -> Script {
+    Script::of(seed, seed % 10)
+}
 
 /// An end, and how far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

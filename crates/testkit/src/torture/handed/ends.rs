@@ -8,8 +8,8 @@ use std::time::Instant;
 use netchannel_testkit::support::{Child, Ended, fork_child};
 use netchannel_testkit::sys::{self, Descriptor};
 
-use super::end::End;
-use super::{go_on, script};
+use super::end::{End, script};
+use super::stages::go_on;
 use crate::rounds::{LONGEST, await_end};
 use crate::script::{Role, Script};
 use crate::{STOP, accept_script, interrupter, open, receiver};

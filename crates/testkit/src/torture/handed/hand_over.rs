@@ -8,7 +8,7 @@ use netchannel_testkit::sys::{self, Descriptor};
 
 use super::GOES_ON;
 use super::end::End;
-use crate::between::this_program;
+use crate::program::this_program;
 use crate::rounds::{LONGEST, await_end};
 use crate::script::Role;
 

@@ -11,19 +11,21 @@
 mod end;
 mod ends;
 mod hand_over;
+mod stages;
 
 use netchannel_testkit::support::{
     Ended, Family, Random, fork_child, listener, prepare_process, set_int, tcp,
 };
 use netchannel_testkit::sys;
 
+use crate::Options;
 use crate::interrupter;
 use crate::rounds::{self, LONGEST, await_end};
 use crate::script::{Role, Script};
-use crate::{Options, blocking};
 
-use end::End;
+use end::{End, script};
 pub use ends::{drive, serve};
+use stages::go_on;
 
 /// The command of an image that goes on with an end.
 pub const GOES_ON: &str = "handed-goes-on";
@@ -44,11 +46,6 @@ impl Plan {
             script: script(seed),
         }
     }
-}
-
-/// The script of a round.
-fn script(seed: u64) -> Script {
-    Script::of(seed, seed % 10)
 }
 
 /// Runs rounds until the time is over or `--rounds` rounds are done.
@@ -91,22 +88,6 @@ fn play(plan: &Plan) {
     sys::close(listening).expect("close");
     for (child, who) in [(client, "the client"), (server, "the server")] {
         assert_eq!(await_end(&child), Ended::Exit(0), "{who}");
-    }
-}
-
-/// Plays stages until the connection is over, here and in the processes that it is handed to.
-fn go_on(mut end: End) {
-    loop {
-        let mut random = end.random(0);
-        end.play_stage(&mut random);
-        if end.is_over() {
-            return blocking::close(end.socket, &script(end.seed), end.role);
-        }
-        end.stage += 1;
-        match hand_over::hand_on(end, &mut random, go_on) {
-            Some(next) => end = next,
-            None => return,
-        }
     }
 }
 

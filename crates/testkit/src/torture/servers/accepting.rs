@@ -355,7 +355,7 @@ fn execute(plan: &Plan) -> ! {
     } else {
         "v6"
     };
-    let error = std::process::Command::new(crate::between::this_program())
+    let error = std::process::Command::new(crate::program::this_program())
         .args(["servers-executed", "--family", family])
         .args(["--seed", &plan.seed.to_string()])
         .exec();

@@ -15,7 +15,7 @@ use netchannel_testkit::two_hosts::{TwoHosts, Which};
 use super::board::{self, Board};
 use super::hello;
 use super::hostile::{BECOMES_VARIABLE, SOCKET_VARIABLE};
-use crate::between::this_program;
+use crate::program::this_program;
 
 /// A user of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

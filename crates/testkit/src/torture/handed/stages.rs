@@ -1,0 +1,21 @@
+//! The stages of an end, one after the other.
+
+use super::end::{End, script};
+use super::hand_over;
+use crate::blocking;
+
+/// Plays stages until the connection is over, here and in the processes that it is handed to.
+pub fn go_on(mut end: End) {
+    loop {
+        let mut random = end.random(0);
+        end.play_stage(&mut random);
+        if end.is_over() {
+            return blocking::close(end.socket, &script(end.seed), end.role);
+        }
+        end.stage += 1;
+        match hand_over::hand_on(end, &mut random, go_on) {
+            Some(next) => end = next,
+            None => return,
+        }
+    }
+}
