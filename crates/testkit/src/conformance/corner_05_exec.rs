@@ -26,6 +26,7 @@ cases! {
         corner_05_exec_set_with_members,
         corner_05_exec_set_with_a_member_by_another_number,
         corner_05_exec_set_with_an_end_that_it_made,
+        corner_05_exec_set_with_room_that_comes_before_it_waits,
         corner_05_exec_listener_with_times,
         corner_05_exec_listener_with_options,
         corner_05_exec_connection_with_options,
@@ -333,6 +334,30 @@ fn corner_05_exec_set_with_a_member_by_another_number(family: Family) {
     sys::close(server).unwrap();
     expect_bytes(client, b"begun");
     send_all(client, b"news");
+    child.join();
+}
+
+/// The former image was told of room. The next one fills the connection, and the peer reads, before it asks the set.
+fn corner_05_exec_set_with_room_that_comes_before_it_waits(family: Family) {
+    let (client, server) = pair(family);
+    let [ours, theirs] = crate::corner_06_rights::unix_pair();
+    let child = fork_child(|| {
+        let set = sys::epoll_create().unwrap();
+        sys::fcntl(set, libc::F_SETFD, 0).unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, sys::OUT | sys::ET, 1).unwrap();
+        assert_eq!(sys::epoll_wait(set, 4, 0).unwrap().len(), 1);
+        let numbers = [set, server, theirs].map(|number| number.to_string());
+        let [set, server, theirs] = &numbers;
+        exec_helper(&["set-tells-of-room", set, server, theirs], true);
+    });
+    for fd in [server, theirs] {
+        sys::close(fd).unwrap();
+    }
+    let mut filled = [0; 8];
+    assert_eq!(sys::recv(ours, &mut filled, libc::MSG_WAITALL), Ok(8));
+    let filled = usize::try_from(u64::from_ne_bytes(filled)).unwrap();
+    expect_pattern(client, 0, filled);
+    send_all(ours, b"read");
     child.join();
 }
 

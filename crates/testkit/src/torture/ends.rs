@@ -11,9 +11,9 @@ use netchannel_testkit::sys::{self, Descriptor};
 use crate::interrupter::Interrupter;
 use crate::{Mode, Options, STOP, blocking, handed, readiness, receiver, send_number};
 
-/// How many descriptors a library may keep for later use when all connections have ended: some pools of 64, however
-/// many connections there were (thousands).
-const KEPT: usize = 256;
+/// How many descriptors a library may keep for later use when all connections have ended, however many there were
+/// (thousands): some pools of 64, or one for each of the 16 processes that were connected last.
+const KEPT: usize = 512;
 
 fn watchdog(options: &Options, duration: Duration) {
     let seconds = duration.as_secs() + options.patience.as_secs() + 20;

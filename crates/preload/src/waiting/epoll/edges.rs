@@ -84,6 +84,16 @@ impl Reported {
         }
     }
 
+    /// The state before the first report, where a writer has found no room so often.
+    pub const fn before(full: u32) -> Self {
+        Self {
+            arrived: 0,
+            ends: 0,
+            full,
+            news: 0,
+        }
+    }
+
     /// The state of a member that was just added. Where there is no room now, the edge for room is due.
     pub const fn start(snapshot: &Snapshot) -> Self {
         let room = snapshot.mask & WRITES != 0;
@@ -99,13 +109,19 @@ impl Reported {
         }
     }
 
-    /// As [`Self::start`], where another process has reported this edge of the member. An end since then is due.
-    pub const fn start_after(snapshot: &Snapshot, edge: Edge) -> Self {
+    /// As [`Self::start`], where another process, or the former image, has reported this edge of the member. An end since
+    /// then is due, and so is room where a writer of this process has found none.
+    pub const fn start_after(&self, snapshot: &Snapshot, edge: Edge) -> Self {
+        let start = Self::start(snapshot);
         Self {
             arrived: edge.arrived,
             ends: edge.ends,
             news: edge.news,
-            ..Self::start(snapshot)
+            full: if self.full == snapshot.full {
+                start.full
+            } else {
+                snapshot.full.wrapping_sub(1)
+            },
         }
     }
 

@@ -117,6 +117,9 @@ fn dissolved(lane: &Lane) -> u32 {
 
 impl Item {
     pub fn new(fd: i32, word: Word, events: u32, data: u64) -> Self {
+        let is_virtual = word.kind() == Kind::Virtual;
+        let socket = is_virtual.then(|| socket::of_word(word)).flatten();
+        let full = socket.map_or(0, |found| found.local.full.load(Ordering::Relaxed));
         Self {
             fd,
             current_fd: fd,
@@ -133,7 +136,7 @@ impl Item {
             life: 0,
             change: 1,
             round: 0,
-            reported: Reported::default(),
+            reported: Reported::before(full),
             counted: Reported::default(),
         }
     }

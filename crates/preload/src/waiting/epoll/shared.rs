@@ -10,7 +10,7 @@ use libc::{EPOLLIN, EPOLLRDNORM};
 use netchannel_abi::program::SocketEntry;
 
 use super::board::{Board, Entry, SocketName};
-use super::edges::{Reported, Snapshot};
+use super::edges::Snapshot;
 use super::item::Item;
 use super::{EpollSet, State, all, flag, spares};
 use crate::descriptors::table::{self, Kind, Word};
@@ -232,7 +232,7 @@ impl EpollSet {
             && item.word.kind() == Kind::Virtual
         {
             if core::mem::take(&mut item.fresh) {
-                item.reported = Reported::start_after(&item.snapshot(), edge);
+                item.reported = item.reported.start_after(&item.snapshot(), edge);
             } else {
                 item.reported.follow(edge);
             }

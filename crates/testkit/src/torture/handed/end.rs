@@ -3,6 +3,7 @@
 use netchannel_testkit::support::{Random, set_nonblocking};
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use super::wait::Wait;
 use crate::interrupter::Interrupter;
 use crate::receiver::Receiver;
 use crate::script::{Role, Script};
@@ -34,58 +35,8 @@ pub struct End {
     pub is_shut: bool,
     /// Whether it has read the end.
     pub has_ended: bool,
-}
-
-/// How a stage waits.
-enum Wait {
-    Poll,
-    /// In a set that tells of levels, or of edges.
-    Set(Descriptor, u32),
-}
-
-impl Wait {
-    fn draw(socket: Descriptor, random: &mut Random) -> Self {
-        let edges = match random.below(3) {
-            0 => return Self::Poll,
-            1 => 0,
-            _ => sys::ET,
-        };
-        let set = sys::epoll_create().expect("epoll_create");
-        let events = sys::IN | sys::OUT | edges;
-        sys::epoll_control(set, libc::EPOLL_CTL_ADD, socket, events, 0).expect("epoll_ctl");
-        Self::Set(set, edges)
-    }
-
-    fn wait(&self, socket: Descriptor, events: u32) {
-        let waited = match *self {
-            Self::Poll => {
-                let events = libc::c_short::try_from(events).expect("a small number");
-                let entry = libc::pollfd {
-                    fd: socket,
-                    events,
-                    revents: 0,
-                };
-                sys::poll(&mut [entry], -1).map(drop)
-            }
-            Self::Set(set, sys::ET) => sys::epoll_wait(set, 1, -1).map(drop),
-            Self::Set(set, _) => {
-                sys::epoll_control(set, libc::EPOLL_CTL_MOD, socket, events, 0).expect("epoll_ctl");
-                sys::epoll_wait(set, 1, -1).map(drop)
-            }
-        };
-        assert!(
-            matches!(waited, Ok(()) | Err(Errno(libc::EINTR))),
-            "{waited:?}"
-        );
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        if let Self::Set(set, _) = self {
-            sys::close(*set).expect("close");
-        }
-    }
+    /// How its holder waits.
+    pub wait: Wait,
 }
 
 impl End {
@@ -101,6 +52,7 @@ impl End {
             received: 0,
             is_shut: false,
             has_ended: false,
+            wait: Wait::Poll,
         }
     }
 
@@ -116,10 +68,14 @@ impl End {
         } else {
             random.below(CALLS)
         };
+        if self.wait == Wait::Poll || random.once_in(2) {
+            self.wait.close();
+            self.wait = Wait::draw(self.socket, random);
+        }
         let interrupter = random
             .once_in(3)
             .then(|| Interrupter::start(self.seed ^ self.stage));
-        self.play(calls, random);
+        self.play(calls);
         interrupter.into_iter().for_each(Interrupter::stop);
     }
 
@@ -129,12 +85,11 @@ impl End {
     }
 
     /// Makes so many calls.
-    fn play(&mut self, calls: usize, random: &mut Random) {
+    fn play(&mut self, calls: usize) {
         let script: Script = script(self.seed);
         let (socket, role) = (self.socket, self.role);
         let mut sender = Sender::at(socket, &script, role, self.sent, self.random(1));
         let mut receiver = Receiver::at(socket, &script, role, self.received, self.random(2));
-        let wait = Wait::draw(socket, random);
         let mut made = 0;
         while !self.is_over() && (made < calls || !self.is_shut && !sender.is_at_its_position()) {
             made += 1;
@@ -148,7 +103,7 @@ impl End {
                 events |= sys::IN;
             }
             if !sends && !receives && events != 0 {
-                wait.wait(socket, events);
+                self.wait.wait(socket, events);
             }
         }
         (self.sent, self.received) = (sender.position, receiver.position);

@@ -8,6 +8,7 @@ use netchannel_testkit::sys::{self, Descriptor};
 
 use super::GOES_ON;
 use super::end::End;
+use super::wait::Wait;
 use crate::program::this_program;
 use crate::rounds::{LONGEST, await_end};
 use crate::script::Role;
@@ -25,8 +26,8 @@ enum Keeping {
 pub fn hand_on(end: End, random: &mut Random, go_on: fn(End)) -> Option<End> {
     let keeping = [Keeping::Not, Keeping::ForAMoment, Keeping::ToTheEnd][random.below(3)];
     match random.below(9) {
-        0 => return Some(copied(end)),
-        1 => return Some(sent_to_itself(end, random.once_in(2))),
+        0 => return Some(copied(without_set(end))),
+        1 => return Some(sent_to_itself(without_set(end), random.once_in(2))),
         2 => {
             let next = std::thread::spawn(move || go_on(end));
             next.join().expect("a panic ends the process");
@@ -34,9 +35,12 @@ pub fn hand_on(end: End, random: &mut Random, go_on: fn(End)) -> Option<End> {
         3 => execute(end, false),
         4 => to_child(end, keeping, go_on),
         5 => to_child(end, keeping, |end| execute(end, false)),
-        6 => spawn(end, keeping),
-        7 => send(end, keeping, |channel| go_on(received_from(end, channel))),
-        _ => send(end, keeping, |channel| {
+        // Virtual members are not among those of a set that a spawned program inherits (SPECIFICATION 8.33).
+        6 => spawn(without_set(end), keeping),
+        7 => send(without_set(end), keeping, |end, channel| {
+            go_on(received_from(end, channel));
+        }),
+        _ => send(without_set(end), keeping, |end, channel| {
             execute(
                 End {
                     socket: channel,
@@ -62,8 +66,9 @@ pub fn received(words: &[String]) -> End {
         received: size(5),
         is_shut: number(6) == 1,
         has_ended: number(7) == 1,
+        wait: Wait::from_words([number(8), number(9)]),
     };
-    if number(8) == 1 {
+    if number(10) == 1 {
         received_from(end, end.socket)
     } else {
         end
@@ -73,6 +78,7 @@ pub fn received(words: &[String]) -> End {
 /// The arguments of an image that goes on with an end. It receives the end's socket where `by_message` is true, and
 /// `end.socket` is the channel.
 fn words(end: End, by_message: bool) -> Vec<String> {
+    let [set, edges] = end.wait.to_words();
     let numbers = [
         end.seed,
         u64::from(end.role == Role::Server),
@@ -82,6 +88,8 @@ fn words(end: End, by_message: bool) -> Vec<String> {
         end.received as u64,
         u64::from(end.is_shut),
         u64::from(end.has_ended),
+        set,
+        edges,
         u64::from(by_message),
     ];
     numbers.iter().map(u64::to_string).collect()
@@ -104,6 +112,15 @@ fn received_from(end: End, channel: Descriptor) -> End {
     let socket = uninterrupted(|| sys::recv_descriptor(channel)).expect("recvmsg");
     sys::close(channel).expect("close");
     End { socket, ..end }
+}
+
+/// Gives up the set: its member would have another number, or another process has no descriptor of it.
+fn without_set(end: End) -> End {
+    end.wait.close();
+    End {
+        wait: Wait::Poll,
+        ..end
+    }
 }
 
 /// Goes on under another number.
@@ -152,13 +169,13 @@ fn spawn(end: End, keeping: Keeping) {
 }
 
 /// Sends the socket to a child that did not inherit it.
-fn send(end: End, keeping: Keeping, work: impl FnOnce(Descriptor)) {
+fn send(end: End, keeping: Keeping, work: impl FnOnce(End, Descriptor)) {
     let [there, here] = channel();
     let child = fork_child(|| {
         sys::alarm(LONGEST);
         sys::close(there).expect("close");
         sys::close(end.socket).expect("close");
-        work(here);
+        work(end, here);
     });
     sys::close(here).expect("close");
     uninterrupted(|| sys::send_descriptor(there, end.socket)).expect("sendmsg");
@@ -168,9 +185,12 @@ fn send(end: End, keeping: Keeping, work: impl FnOnce(Descriptor)) {
     sys::close(there).expect("close");
 }
 
-/// Closes the former holder's descriptor, while it waits for the next holder or afterwards.
+/// Closes the former holder's descriptors, while it waits for the next holder or afterwards.
 fn keep_while(end: End, keeping: Keeping, wait: impl FnOnce()) {
-    let close = || sys::close(end.socket).expect("close");
+    let close = || {
+        end.wait.close();
+        sys::close(end.socket).expect("close");
+    };
     match keeping {
         Keeping::Not => close(),
         Keeping::ForAMoment => {

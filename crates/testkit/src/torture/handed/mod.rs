@@ -12,6 +12,7 @@ mod end;
 mod ends;
 mod hand_over;
 mod stages;
+mod wait;
 
 use netchannel_testkit::support::{
     Ended, Family, Random, fork_child, listener, prepare_process, set_int, tcp,

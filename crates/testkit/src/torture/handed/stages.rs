@@ -10,6 +10,7 @@ pub fn go_on(mut end: End) {
         let mut random = end.random(0);
         end.play_stage(&mut random);
         if end.is_over() {
+            end.wait.close();
             return blocking::close(end.socket, &script(end.seed), end.role);
         }
         end.stage += 1;
