@@ -72,19 +72,11 @@ impl RecordFile {
     }
 }
 
-/// Who keeps what the receiver of a socket needs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Keeper {
-    /// The sender, and a daemon.
-    Both,
-    /// The sender alone.
-    Sender,
-}
-
 /// A socket that is being passed; its link's memory is kept meanwhile.
 struct SentSocket {
     socket: Socket,
-    keeper: Keeper,
+    /// Whether a daemon has what the receiver needs, too.
+    is_with_daemon: bool,
     link: &'static LinkEnd,
     record: Record,
 }
@@ -129,11 +121,11 @@ impl SentSockets {
     fn place(&self) -> Option<usize> {
         let free = self.sockets.iter().position(Option::is_none);
         let in_turn = || (0..MOST).map(|distance| (self.next + distance) % MOST);
-        let is_at_daemon = |place: &usize| {
+        let is_with_daemon = |place: &usize| {
             let sent_socket = self.sockets[*place].as_ref();
-            sent_socket.is_some_and(|one| one.keeper == Keeper::Both)
+            sent_socket.is_some_and(|one| one.is_with_daemon)
         };
-        free.or_else(|| in_turn().find(is_at_daemon))
+        free.or_else(|| in_turn().find(is_with_daemon))
     }
 
     fn drop_if(&mut self, goes: impl Fn(&SentSocket) -> bool) {
@@ -169,7 +161,7 @@ fn inode(fd: i32) -> Option<u64> {
 
 /// Keeps the record of a socket that is sent in a message or to a child, until it has arrived. False where there is no
 /// room for it.
-pub fn keep(socket: Socket, link: &'static LinkEnd, record: Record, keeper: Keeper) -> bool {
+pub fn keep(socket: Socket, link: &'static LinkEnd, record: Record, is_with_daemon: bool) -> bool {
     let Some(mut sent) = SENT.lock() else {
         return false;
     };
@@ -189,7 +181,7 @@ pub fn keep(socket: Socket, link: &'static LinkEnd, record: Record, keeper: Keep
     link.add_user();
     sent.sockets[place] = Some(SentSocket {
         socket,
-        keeper,
+        is_with_daemon,
         link,
         record,
     });

@@ -21,7 +21,7 @@ use crate::connections::connection;
 use crate::descriptors::table::{self, Kind};
 use crate::descriptors::{attach, credentials, limits};
 use crate::ground::{clock, gate, process, sys};
-use crate::processes::in_transit::{self, Keeper, Record};
+use crate::processes::in_transit::{self, Record};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::{self, Socket, status};
@@ -55,14 +55,9 @@ pub struct Deposit {
 /// Where neither the daemon nor this process can keep it, or the link's memory is closed.
 pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
     let made = prepare(fd, socket)?;
-    let keeper = if made.is_with_daemon {
-        Keeper::Both
-    } else {
-        Keeper::Sender
-    };
     let kept = made
         .record
-        .is_some_and(|record| in_transit::keep(*socket, made.link, record, keeper));
+        .is_some_and(|record| in_transit::keep(*socket, made.link, record, made.is_with_daemon));
     if made.is_with_daemon || kept && process::is_dumpable() {
         return Ok(());
     }

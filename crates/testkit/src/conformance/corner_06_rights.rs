@@ -314,8 +314,8 @@ fn corner_06_rights_with_options(family: Family) {
     child.join();
 }
 
-/// Children of the receiver that live for a moment hold its end of the channel, too: some are found there
-/// and have ended a moment later.
+/// Children of the receiver that live for a moment hold its end of the channel, too: some are found there and
+/// have ended a moment later.
 fn corner_06_rights_beside_children_that_end(family: Family) {
     for _ in 0..60 {
         let [ours, theirs] = unix_pair();
@@ -327,7 +327,7 @@ fn corner_06_rights_beside_children_that_end(family: Family) {
                 children.iter().for_each(Child::join);
             }
             let socket = sys::recv_descriptor(theirs).expect("recvmsg");
-            sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1_i32).unwrap();
+            set_int(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
             send_all(socket, b"pong");
         });
         sys::close(theirs).unwrap();

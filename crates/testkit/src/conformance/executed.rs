@@ -150,7 +150,6 @@ pub fn run(arguments: &[String]) {
             assert_eq!(reported(number(1), 0), [1]);
             assert!(reported(number(1), 0).is_empty());
         }
-        // Waits in epoll for data and echoes.
         // Fills a connection. Its set tells of room, which comes before the set is asked.
         "set-tells-of-room" => {
             let filled = fill(number(2)) as u64;
@@ -158,6 +157,7 @@ pub fn run(arguments: &[String]) {
             expect_bytes(number(3), b"read");
             assert_eq!(sys::epoll_wait(number(1), 4, 3_000).unwrap().len(), 1);
         }
+        // Waits in epoll for data and echoes.
         "epoll-echo" => epoll_echo(number(1)),
         // Executes itself again a number of times, and then echoes.
         "again" if number(2) > 0 => {

@@ -121,8 +121,7 @@ impl Flow {
     }
 
     fn expect_break(&self, errno: Errno, call: &str) {
-        let known = [libc::ECONNRESET, libc::EPIPE].contains(&errno.0);
-        let expected = known && self.script.is_lenient(self.role);
+        let expected = self.script.may_fail(self.role, errno);
         assert!(expected, "{}: {call}: {errno:?}", self.name());
     }
 

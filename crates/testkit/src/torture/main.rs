@@ -307,6 +307,13 @@ fn send_number(socket: Descriptor, number: u64) -> Outcome<()> {
     Ok(())
 }
 
+fn set_buffers(socket: Descriptor, script: &Script) {
+    if let Some(size) = script.buffers {
+        set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, size);
+        set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, size);
+    }
+}
+
 /// Connects for a script and sends its number. `None` if the other end died meanwhile.
 fn try_open(address: SocketAddr, script: &Script) -> Outcome<Option<Descriptor>> {
     let family = if address.is_ipv4() {
@@ -315,10 +322,7 @@ fn try_open(address: SocketAddr, script: &Script) -> Outcome<Option<Descriptor>>
         Family::V6
     };
     let socket = tcp(family);
-    if let Some(size) = script.buffers {
-        set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, size);
-        set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, size);
-    }
+    set_buffers(socket, script);
     if let Err(errno) = uninterrupted(|| sys::connect(socket, address)) {
         sys::close(socket).expect("close");
         return Err(errno);

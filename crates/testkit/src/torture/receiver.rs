@@ -47,22 +47,11 @@ fn plain(answer: Outcome<usize>) -> Attempt {
 
 impl Receiver {
     pub fn new(socket: Descriptor, script: &Script, role: Role) -> Self {
-        Self::at(socket, script, role, 0, script.sizes(role, 2))
-    }
-
-    /// Goes on at a position, with other draws.
-    pub fn at(
-        socket: Descriptor,
-        script: &Script,
-        role: Role,
-        position: usize,
-        random: Random,
-    ) -> Self {
         Self {
             socket,
             stream: script.stream(role.other()),
             total: script.sends(role.other()),
-            random,
+            random: script.sizes(role, 2),
             buffer: vec![0; LARGEST],
             limited: false,
             pipe: None,
@@ -70,7 +59,16 @@ impl Receiver {
                 "seed {}, connection {}, {role:?}",
                 script.seed, script.number
             ),
+            position: 0,
+        }
+    }
+
+    /// Goes on at a position, with other draws.
+    pub fn resumed(self, position: usize, random: Random) -> Self {
+        Self {
             position,
+            random,
+            ..self
         }
     }
 

@@ -29,10 +29,7 @@ pub fn run<Plan: Debug>(
         let seed = options.seed.wrapping_add(rounds);
         let plan = draw(seed);
         sys::alarm(0);
-        let round = fork_child(|| {
-            sys::alarm(LONGEST);
-            play(&plan);
-        });
+        let round = start(|| play(&plan));
         let ended = await_end(&round);
         if ended != Ended::Exit(0) {
             println!("FAIL {what}: --seed {seed} --rounds 1: {ended:?}: {plan:?}");
@@ -49,6 +46,19 @@ pub fn report(options: &Options, what: &str, played: Option<u64>, sum: &str) -> 
     let Some(rounds) = played else { return 1 };
     println!("PASS {what}: seed {}, {rounds} rounds, {sum}", options.seed);
     0
+}
+
+/// Starts a child that ends itself after [`LONGEST`].
+pub fn start(work: impl FnOnce()) -> Child {
+    fork_child(|| {
+        sys::alarm(LONGEST);
+        work();
+    })
+}
+
+/// Waits for a child, which must end well.
+pub fn expect_end(child: &Child, who: &str) {
+    assert_eq!(await_end(child), Ended::Exit(0), "{who}");
 }
 
 /// Waits for a child as long as its own watchdog lets it live.

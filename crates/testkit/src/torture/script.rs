@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use netchannel_testkit::support::{Random, file_of, pattern};
-use netchannel_testkit::sys::Descriptor;
+use netchannel_testkit::sys::{Descriptor, Errno};
 
 /// The period of a stream: a prime, so that no buffer's size divides it.
 const PERIOD: usize = 1_000_003;
@@ -131,6 +131,11 @@ impl Script {
     /// Whether this end must accept a partial stream, and errors.
     pub fn is_lenient(&self, role: Role) -> bool {
         self.ending == Ending::Killed || self.aborts(role.other())
+    }
+
+    /// Whether a call of this end may fail so, as the other end breaks the connection.
+    pub fn may_fail(&self, role: Role, errno: Errno) -> bool {
+        [libc::ECONNRESET, libc::EPIPE].contains(&errno.0) && self.is_lenient(role)
     }
 
     /// The stream that this end sends.

@@ -44,27 +44,25 @@ fn plain(answer: Outcome<usize>) -> Attempt {
 
 impl Sender {
     pub fn new(socket: Descriptor, script: &Script, role: Role) -> Self {
-        Self::at(socket, script, role, 0, script.sizes(role, 1))
-    }
-
-    /// Goes on at a position, with other draws.
-    pub fn at(
-        socket: Descriptor,
-        script: &Script,
-        role: Role,
-        position: usize,
-        random: Random,
-    ) -> Self {
         Self {
             socket,
             stream: script.stream(role),
             total: script.sends(role),
-            random,
+            random: script.sizes(role, 1),
             limited: false,
             pipe: None,
-            position,
+            position: 0,
             kind: 0,
             may_hide_an_error: false,
+        }
+    }
+
+    /// Goes on at a position, with other draws.
+    pub fn resumed(self, position: usize, random: Random) -> Self {
+        Self {
+            position,
+            random,
+            ..self
         }
     }
 
@@ -152,15 +150,14 @@ impl Sender {
             messages.map(<[u8]>::len)
         );
         let size: usize = parts.map(|(size, _)| *size as usize).sum();
+        let answer = match size {
+            // Only an empty message was sent, and nothing says why the next one was not.
+            0 => Err(Errno(libc::EINTR)),
+            size => Ok(size),
+        };
         Attempt {
-            // Only an empty message was sent where the size is 0, and nothing says why the next one was not.
-            answer: if size == 0 {
-                Err(Errno(libc::EINTR))
-            } else {
-                Ok(size)
-            },
-            never_waits: false,
             is_partial: size < bytes.len(),
+            ..plain(answer)
         }
     }
 

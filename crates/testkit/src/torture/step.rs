@@ -1,7 +1,7 @@
 //! What a call of a sender or a receiver did.
 
 use netchannel_testkit::support::Random;
-use netchannel_testkit::sys::{self, Descriptor, Errno};
+use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,28 @@ pub fn is_ready(fd: Descriptor, events: libc::c_short) -> bool {
         revents: 0,
     }];
     sys::poll(&mut entry, 0).is_ok() && entry[0].revents & events != 0
+}
+
+/// Waits in `poll` without end. A signal may end the wait.
+pub fn wait_in_poll(fd: Descriptor, events: u32) {
+    let entry = libc::pollfd {
+        fd,
+        events: libc::c_short::try_from(events).expect("a small number"),
+        revents: 0,
+    };
+    expect_woken(sys::poll(&mut [entry], -1).map(drop));
+}
+
+/// Waits in a set without end. A signal may end the wait.
+pub fn wait_in_set(set: Descriptor) {
+    expect_woken(sys::epoll_wait(set, 1, -1).map(drop));
+}
+
+fn expect_woken(waited: Outcome<()>) {
+    assert!(
+        matches!(waited, Ok(()) | Err(Errno(libc::EINTR))),
+        "{waited:?}"
+    );
 }
 
 impl Step {

@@ -112,13 +112,13 @@ impl Reported {
     /// As [`Self::start`], where another process, or the former image, has reported this edge of the member. An end since
     /// then is due, and so is room where a writer of this process has found none.
     pub const fn start_after(&self, snapshot: &Snapshot, edge: Edge) -> Self {
-        let start = Self::start(snapshot);
+        let room = snapshot.mask & WRITES != 0;
         Self {
             arrived: edge.arrived,
             ends: edge.ends,
             news: edge.news,
-            full: if self.full == snapshot.full {
-                start.full
+            full: if room {
+                self.full
             } else {
                 snapshot.full.wrapping_sub(1)
             },

@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use netchannel_testkit::support::{Child, Ended, fork_child};
+use netchannel_testkit::support::Child;
 use netchannel_testkit::sys::{self, Descriptor};
 
 use super::end::{End, script};
 use super::stages::go_on;
-use crate::rounds::{LONGEST, await_end};
 use crate::script::{Role, Script};
-use crate::{STOP, accept_script, interrupter, open, receiver};
+use crate::{STOP, accept_script, interrupter, open, receiver, rounds};
 
 /// The most connections at the same time.
 const MOST: usize = 4;
@@ -25,21 +24,16 @@ impl Holders {
     /// Starts one more, after the oldest one has ended where there are many.
     fn start(&mut self, most: usize, work: impl FnOnce()) {
         if self.0.len() >= most {
-            expect_end(&self.0.remove(0));
+            rounds::expect_end(&self.0.remove(0), "a holder");
         }
-        self.0.push(fork_child(|| {
-            sys::alarm(LONGEST);
-            work();
-        }));
+        self.0.push(rounds::start(work));
     }
 
     fn end(self) {
-        self.0.iter().for_each(expect_end);
+        self.0
+            .iter()
+            .for_each(|child| rounds::expect_end(child, "a holder"));
     }
-}
-
-fn expect_end(child: &Child) {
-    assert_eq!(await_end(child), Ended::Exit(0), "a holder");
 }
 
 /// Serves connections until a client sends the stop number.

@@ -3,14 +3,14 @@
 use std::process::Command;
 use std::time::Duration;
 
-use netchannel_testkit::support::{Ended, Random, fork_child, uninterrupted};
+use netchannel_testkit::support::{Random, uninterrupted};
 use netchannel_testkit::sys::{self, Descriptor};
 
 use super::GOES_ON;
 use super::end::End;
 use super::wait::Wait;
 use crate::program::this_program;
-use crate::rounds::{LONGEST, await_end};
+use crate::rounds;
 use crate::script::Role;
 
 /// When a former holder closes its descriptor.
@@ -150,12 +150,9 @@ fn channel() -> [Descriptor; 2] {
 }
 
 fn to_child(end: End, keeping: Keeping, work: impl FnOnce(End)) {
-    let child = fork_child(|| {
-        sys::alarm(LONGEST);
-        work(end);
-    });
+    let child = rounds::start(|| work(end));
     keep_while(end, keeping, || {
-        assert_eq!(await_end(&child), Ended::Exit(0), "the next holder");
+        rounds::expect_end(&child, "the next holder")
     });
 }
 
@@ -171,8 +168,7 @@ fn spawn(end: End, keeping: Keeping) {
 /// Sends the socket to a child that did not inherit it.
 fn send(end: End, keeping: Keeping, work: impl FnOnce(End, Descriptor)) {
     let [there, here] = channel();
-    let child = fork_child(|| {
-        sys::alarm(LONGEST);
+    let child = rounds::start(|| {
         sys::close(there).expect("close");
         sys::close(end.socket).expect("close");
         work(end, here);
@@ -180,7 +176,7 @@ fn send(end: End, keeping: Keeping, work: impl FnOnce(End, Descriptor)) {
     sys::close(here).expect("close");
     uninterrupted(|| sys::send_descriptor(there, end.socket)).expect("sendmsg");
     keep_while(end, keeping, || {
-        assert_eq!(await_end(&child), Ended::Exit(0), "the next holder");
+        rounds::expect_end(&child, "the next holder")
     });
     sys::close(there).expect("close");
 }

@@ -14,15 +14,12 @@ mod hand_over;
 mod stages;
 mod wait;
 
-use netchannel_testkit::support::{
-    Ended, Family, Random, fork_child, listener, prepare_process, set_int, tcp,
-};
+use netchannel_testkit::support::{Family, Random, listener, prepare_process, tcp};
 use netchannel_testkit::sys;
 
-use crate::Options;
-use crate::interrupter;
-use crate::rounds::{self, LONGEST, await_end};
+use crate::rounds::{self, LONGEST};
 use crate::script::{Role, Script};
+use crate::{Options, interrupter, set_buffers};
 
 use end::{End, script};
 pub use ends::{drive, serve};
@@ -64,32 +61,23 @@ pub fn run(options: &Options) -> i32 {
 fn play(plan: &Plan) {
     interrupter::prepare();
     let (listening, address) = listener(plan.family);
-    let buffers = |socket| {
-        if let Some(size) = plan.script.buffers {
-            set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, size);
-            set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, size);
-        }
-    };
     let seed = plan.script.seed;
-    let client = fork_child(|| {
-        sys::alarm(LONGEST);
+    let client = rounds::start(|| {
         sys::close(listening).expect("close");
         let socket = tcp(plan.family);
-        buffers(socket);
+        set_buffers(socket, &plan.script);
         sys::connect(socket, address).expect("connect");
         go_on(End::begin(seed, Role::Client, socket));
     });
-    let server = fork_child(|| {
-        sys::alarm(LONGEST);
+    let server = rounds::start(|| {
         let socket = sys::accept(listening).expect("accept");
         sys::close(listening).expect("close");
-        buffers(socket);
+        set_buffers(socket, &plan.script);
         go_on(End::begin(seed, Role::Server, socket));
     });
     sys::close(listening).expect("close");
-    for (child, who) in [(client, "the client"), (server, "the server")] {
-        assert_eq!(await_end(&child), Ended::Exit(0), "{who}");
-    }
+    rounds::expect_end(&client, "the client");
+    rounds::expect_end(&server, "the server");
 }
 
 /// Goes on with an end, in the image of a program that was executed for it.

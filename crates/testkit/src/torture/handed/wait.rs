@@ -1,7 +1,9 @@
 //! How the holder of an end waits. A set goes with the end to who inherits the descriptors.
 
 use netchannel_testkit::support::Random;
-use netchannel_testkit::sys::{self, Descriptor, Errno};
+use netchannel_testkit::sys::{self, Descriptor};
+
+use crate::step::{wait_in_poll, wait_in_set};
 
 /// A way to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,26 +30,16 @@ impl Wait {
 
     /// Waits until one of the events may have come.
     pub fn wait(self, socket: Descriptor, events: u32) {
-        let waited = match self {
-            Self::Poll => {
-                let events = libc::c_short::try_from(events).expect("a small number");
-                let entry = libc::pollfd {
-                    fd: socket,
-                    events,
-                    revents: 0,
-                };
-                sys::poll(&mut [entry], -1).map(drop)
+        match self {
+            Self::Poll => wait_in_poll(socket, events),
+            Self::Set(set, edges) => {
+                if edges == 0 {
+                    let change = libc::EPOLL_CTL_MOD;
+                    sys::epoll_control(set, change, socket, events, 0).expect("epoll_ctl");
+                }
+                wait_in_set(set);
             }
-            Self::Set(set, sys::ET) => sys::epoll_wait(set, 1, -1).map(drop),
-            Self::Set(set, _) => {
-                sys::epoll_control(set, libc::EPOLL_CTL_MOD, socket, events, 0).expect("epoll_ctl");
-                sys::epoll_wait(set, 1, -1).map(drop)
-            }
-        };
-        assert!(
-            matches!(waited, Ok(()) | Err(Errno(libc::EINTR))),
-            "{waited:?}"
-        );
+        }
     }
 
     /// Closes the set.

@@ -14,14 +14,12 @@ mod writer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netchannel_testkit::support::{
-    Ended, Family, Random, fork_child, listener, set_int, shared_zeroed, tcp,
-};
+use netchannel_testkit::support::{Family, Random, listener, set_int, shared_zeroed, tcp};
 use netchannel_testkit::sys;
 
 use crate::Options;
 use crate::interrupter::{self, Interrupter};
-use crate::rounds::{self, LONGEST, await_end};
+use crate::rounds;
 
 /// The most writers: their number is in the upper bits of a byte.
 const WRITERS: usize = 8;
@@ -118,8 +116,7 @@ fn play(plan: &Plan) {
     if let Some(size) = plan.buffers {
         set_int(listening, libc::SOL_SOCKET, libc::SO_RCVBUF, size);
     }
-    let sending = fork_child(|| {
-        sys::alarm(LONGEST);
+    let sending = rounds::start(|| {
         sys::close(listening).expect("close");
         let socket = tcp(plan.family);
         if let Some(size) = plan.buffers {
@@ -145,7 +142,7 @@ fn play(plan: &Plan) {
         reader::read(socket, checks(plan), tally, random);
     });
     sys::close(socket).expect("close");
-    assert_eq!(await_end(&sending), Ended::Exit(0), "the sender");
+    rounds::expect_end(&sending, "the sender");
     for (writer, bytes) in plan.writers.iter().enumerate() {
         for value in 0..COUNTED {
             let expected = bytes / COUNTED + usize::from(value < bytes % COUNTED);
@@ -173,15 +170,10 @@ fn act(plan: &Plan, actors: Actors, count: usize, work: impl Fn(usize) + Sync) {
     };
     match actors {
         Actors::Processes => {
-            let start = |actor| {
-                fork_child(|| {
-                    sys::alarm(LONGEST);
-                    interrupted(&|| work(actor));
-                })
-            };
+            let start = |actor| rounds::start(|| interrupted(&|| work(actor)));
             let children: Vec<_> = (0..count).map(start).collect();
             for child in &children {
-                assert_eq!(await_end(child), Ended::Exit(0), "an actor");
+                rounds::expect_end(child, "an actor");
             }
         }
         Actors::Threads => interrupted(&|| {

@@ -1,14 +1,16 @@
 //! How an actor waits for a socket that it shares with others.
 
 use netchannel_testkit::support::Random;
-use netchannel_testkit::sys::{self, Descriptor, Errno};
+use netchannel_testkit::sys::{self, Descriptor};
+
+use crate::step::{wait_in_poll, wait_in_set};
 
 /// A way to wait, with the actor's own set where it has one.
 pub enum Wait {
     /// In the call that sends or receives.
     InCall,
     /// In `poll`, for an event.
-    Poll(Descriptor, libc::c_short),
+    Poll(Descriptor, u32),
     /// In a set.
     Set(Descriptor),
 }
@@ -18,10 +20,7 @@ impl Wait {
     pub fn draw(socket: Descriptor, event: u32, random: &mut Random) -> Self {
         let events = match random.below(5) {
             0 | 1 => return Self::InCall,
-            2 => {
-                let event = libc::c_short::try_from(event).expect("a small number");
-                return Self::Poll(socket, event);
-            }
+            2 => return Self::Poll(socket, event),
             3 => event,
             _ => event | sys::ET,
         };
@@ -42,22 +41,11 @@ impl Wait {
 
     /// Waits, without end.
     pub fn wait(&self) {
-        let waited = match *self {
-            Self::InCall => return,
-            Self::Poll(fd, events) => {
-                let entry = libc::pollfd {
-                    fd,
-                    events,
-                    revents: 0,
-                };
-                sys::poll(&mut [entry], -1).map(drop)
-            }
-            Self::Set(set) => sys::epoll_wait(set, 1, -1).map(drop),
-        };
-        assert!(
-            matches!(waited, Ok(()) | Err(Errno(libc::EINTR))),
-            "{waited:?}"
-        );
+        match *self {
+            Self::InCall => {}
+            Self::Poll(fd, event) => wait_in_poll(fd, event),
+            Self::Set(set) => wait_in_set(set),
+        }
     }
 }
 
