@@ -251,9 +251,7 @@ unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -
     let preparation = exec_preparation::prepare(kind, verdict, entries);
     exec_preparation::note_inherited();
     let result = with_own_limit(|| call(preparation.environment.pointer()));
-    if result != 0 {
-        preparation.undo();
-    }
+    preparation.finish_start(result == 0);
     result
 }
 
@@ -284,9 +282,7 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
             arguments.as_ptr(),
             environment,
         );
-        if result != 0 {
-            preparation.undo();
-        }
+        preparation.finish_start(result == 0);
         result
     }
 }
@@ -298,7 +294,7 @@ unsafe fn before_shell() {
         return;
     }
     let preparation =
-        exec_preparation::prepare(ExecKind::Child, Verdict::CanLoad, Entries::default());
+        exec_preparation::prepare(ExecKind::Shell, Verdict::CanLoad, Entries::default());
     exec_preparation::note_inherited();
     if preparation.inherits() {
         // SAFETY: C strings.

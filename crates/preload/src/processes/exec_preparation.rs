@@ -23,6 +23,8 @@ pub enum ExecKind {
     Child,
     /// As a child, which may get any descriptor under another number.
     AnyChild,
+    /// As a child that the C library starts itself, with this process's environment.
+    Shell,
 }
 
 /// A socket that the other program gets.
@@ -51,7 +53,7 @@ pub struct ExecPreparation {
     in_transit: Option<PreparedRecords>,
     control: bool,
     inherits: bool,
-    /// Epoll sets were prepared for the exec.
+    /// Epoll sets were prepared for the other program.
     prepared: bool,
     kind: ExecKind,
 }
@@ -169,12 +171,20 @@ pub fn prepare(kind: ExecKind, verdict: Verdict, environment: Entries) -> ExecPr
                 inherited.control = keep_control(true);
             }
         } else {
+            if can_load && kind != ExecKind::Shell {
+                inherited.sets = epoll::prepare_start();
+                inherited.any |= inherited.sets.is_some();
+            }
             diverted.clear();
         }
     }
     inherited.in_transit = in_transit
         .as_ref()
         .map(|one: &PreparedRecords| one.description.clone());
+    let prepared = match kind {
+        ExecKind::Exec => verdict == Verdict::CanLoad && attach::current().is_some(),
+        _ => inherited.sets.is_some(),
+    };
     let mut made = ExecPreparation {
         environment: Environment::new(environment, verdict, &inherited),
         deposited,
@@ -184,9 +194,7 @@ pub fn prepare(kind: ExecKind, verdict: Verdict, environment: Entries) -> ExecPr
         in_transit,
         control: inherited.control.is_some(),
         inherits: inherited.any,
-        prepared: kind == ExecKind::Exec
-            && verdict == Verdict::CanLoad
-            && attach::current().is_some(),
+        prepared,
         kind,
     };
     made.divert();
@@ -264,10 +272,21 @@ impl ExecPreparation {
         self.inherits
     }
 
+    /// Called after a child was started, or could not be.
+    pub fn finish_start(self, has_begun: bool) {
+        if !has_begun {
+            self.undo();
+        } else if self.prepared {
+            epoll::end_start();
+        }
+    }
+
     /// Undoes the preparations: the program did not begin.
     pub fn undo(self) {
-        if self.prepared {
-            epoll::undo_exec();
+        match (self.prepared, self.kind) {
+            (false, _) => {}
+            (true, ExecKind::Exec) => epoll::undo_exec(),
+            (true, _) => epoll::end_start(),
         }
         if self.kind == ExecKind::Exec && attach::current().is_some() {
             listener::return_to_queues();

@@ -24,6 +24,8 @@ cases! {
         corner_05_exec_nonblocking_flag_survives,
         corner_05_exec_shell_reads_the_socket,
         corner_05_exec_set_with_members,
+        corner_05_exec_set_with_members_of_a_spawned_program,
+        corner_05_exec_set_by_another_number_of_a_spawned_program,
         corner_05_exec_set_with_a_member_by_another_number,
         corner_05_exec_set_with_an_end_that_it_made,
         corner_05_exec_set_with_room_that_comes_before_it_waits,
@@ -316,6 +318,45 @@ fn corner_05_exec_set_with_members(family: Family) {
     sys::close(client).unwrap();
     child.join();
     sys::close(other).unwrap();
+}
+
+/// A program that `posix_spawn` starts has the members of a set that it inherits, under this number.
+fn is_inherited_by_spawned(family: Family, at: Option<Descriptor>) {
+    let (client, server) = pair(family);
+    let (listening, address) = listener(family);
+    sys::fcntl(client, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let set = sys::epoll_create().unwrap();
+    sys::fcntl(set, libc::F_SETFD, 0).unwrap();
+    for (member, data) in [(listening, 7), (server, 8)] {
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, member, sys::IN, data).unwrap();
+    }
+    assert!(sys::epoll_wait(set, 8, 1).unwrap().is_empty());
+    let numbers = [at.unwrap_or(set), listening, server].map(|number| number.to_string());
+    let words = ["set-goes-on", &numbers[0], &numbers[1], &numbers[2]];
+    let child = spawn_helper(&words, at.map(|_| set));
+    expect_bytes(client, b"begun");
+    let other = connect_to(address);
+    send_all(client, b"news");
+    expect_bytes(client, b"done");
+    sys::close(server).unwrap();
+    sys::close(client).unwrap();
+    child.join();
+    assert!(sys::epoll_wait(set, 8, 0).unwrap().is_empty());
+    sys::close(other).unwrap();
+    let next = connect_to(address);
+    let control = |operation| sys::epoll_control(set, operation, listening, sys::IN, 9);
+    assert_eq!(control(libc::EPOLL_CTL_MOD), Err(Errno(libc::ENOENT)));
+    control(libc::EPOLL_CTL_ADD).unwrap();
+    assert_eq!(sys::epoll_wait(set, 8, 10_000).unwrap()[0].data, 9);
+    sys::close(next).unwrap();
+}
+
+fn corner_05_exec_set_with_members_of_a_spawned_program(family: Family) {
+    is_inherited_by_spawned(family, None);
+}
+
+fn corner_05_exec_set_by_another_number_of_a_spawned_program(family: Family) {
+    is_inherited_by_spawned(family, Some(0));
 }
 
 /// The number under which a member was added is closed by the exec, and another one of the same socket is not.

@@ -7,7 +7,6 @@ use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
 use crate::corner_06_rights::{receiver, unix_pair};
-use crate::corner_15_limits::spawn_shell;
 use crate::deferred::reported;
 
 cases! {

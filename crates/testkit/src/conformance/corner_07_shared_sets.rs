@@ -20,6 +20,7 @@ cases! {
         corner_07_shared_member_that_another_process_waited_for,
         corner_07_shared_set_of_a_client_that_has_gone,
         corner_07_shared_with_another_program,
+        corner_07_shared_with_a_spawned_program,
         corner_07_shared_edges_and_one_shots_over_exec,
     ];
 }
@@ -290,22 +291,17 @@ fn corner_07_shared_set_of_a_client_that_has_gone(family: Family) {
     child.join();
 }
 
-/// A child that has executed another program still has the members of the set, and its changes hold for its parent.
-fn corner_07_shared_with_another_program(family: Family) {
+/// Another program, started by `start`, has the members of the set, and its changes hold for its parent.
+fn is_shared_with_a_program(family: Family, start: impl FnOnce(&[&str]) -> Child) {
     let (client, server) = pair(family);
     let (listening, address) = listener(family);
     let set = set_of(listening, IN);
     sys::fcntl(set, libc::F_SETFD, 0).unwrap();
     let control = |operation, data| sys::epoll_control(set, operation, server, IN, data);
     control(libc::EPOLL_CTL_ADD, 8).unwrap();
-    let child = fork_child(|| {
-        sys::close(client).unwrap();
-        let numbers = [set, listening, server].map(|number| number.to_string());
-        exec_helper(
-            &["set-is-shared", &numbers[0], &numbers[1], &numbers[2]],
-            true,
-        );
-    });
+    sys::fcntl(client, libc::F_SETFD, libc::FD_CLOEXEC).unwrap();
+    let numbers = [set, listening, server].map(|number| number.to_string());
+    let child = start(&["set-is-shared", &numbers[0], &numbers[1], &numbers[2]]);
     expect_bytes(client, b"changed");
     assert_eq!(control(libc::EPOLL_CTL_ADD, 9), Err(Errno(libc::EEXIST)));
     send_all(client, b"one");
@@ -327,6 +323,18 @@ fn corner_07_shared_with_another_program(family: Family) {
     send_all(client, b"two");
     child.join();
     sys::close(third).unwrap();
+}
+
+fn corner_07_shared_with_another_program(family: Family) {
+    is_shared_with_a_program(family, |words| {
+        fork_child(|| {
+            exec_helper(words, true);
+        })
+    });
+}
+
+fn corner_07_shared_with_a_spawned_program(family: Family) {
+    is_shared_with_a_program(family, |words| spawn_helper(words, None));
 }
 
 fn corner_07_shared_edges_and_one_shots_over_exec(family: Family) {

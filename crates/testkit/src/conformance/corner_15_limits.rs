@@ -356,21 +356,9 @@ fn corner_15_limit_low_from_the_start(family: Family) {
     child.join();
 }
 
-fn words(words: &[&str]) -> (Vec<CString>, Vec<*const libc::c_char>) {
-    let text = |word: &&str| CString::new(*word).expect("no zero byte");
-    let words: Vec<CString> = words.iter().map(text).collect();
-    let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
-    pointers.push(std::ptr::null());
-    (words, pointers)
-}
-
-unsafe extern "C" {
-    static environ: *const *const libc::c_char;
-}
-
 fn corner_15_vfork_child_execs(family: Family) {
     let (client, server) = pair(family);
-    let (_words, pointers) = words(&["sh", "-c", "exit 7"]);
+    let (_words, pointers) = terminated(&["sh", "-c", "exit 7"]);
     #[expect(
         deprecated,
         reason = "programs that call it are what this case is about"
@@ -409,34 +397,6 @@ fn corner_15_vfork_child_closes(family: Family) {
     expect_alive(client, server);
     send_pattern(client, 0, 50_000);
     expect_pattern(server, 0, 50_000);
-}
-
-/// Spawns a shell command with `moved` as its standard input and output.
-pub fn spawn_shell(command: &str, moved: Option<Descriptor>) -> Child {
-    let (_words, pointers) = words(&["sh", "-c", command]);
-    let mut process = 0;
-    let mut actions = std::mem::MaybeUninit::<libc::posix_spawn_file_actions_t>::uninit();
-    // SAFETY: the actions are initialised before use; path, words and environment are terminated.
-    let result = unsafe {
-        libc::posix_spawn_file_actions_init(actions.as_mut_ptr());
-        if let Some(descriptor) = moved {
-            libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), descriptor, 0);
-            libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), descriptor, 1);
-            libc::posix_spawn_file_actions_addclose(actions.as_mut_ptr(), descriptor);
-        }
-        let result = libc::posix_spawn(
-            &raw mut process,
-            c"/bin/sh".as_ptr(),
-            actions.as_ptr(),
-            std::ptr::null(),
-            pointers.as_ptr().cast(),
-            environ.cast(),
-        );
-        libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr());
-        result
-    };
-    assert_eq!(result, 0, "posix_spawn");
-    child_of_id(process)
 }
 
 fn corner_15_spawn_with_file_actions(family: Family) {

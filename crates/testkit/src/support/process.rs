@@ -1,5 +1,6 @@
 //! Children, the watchdog, and the two ends of a conversation in processes or threads.
 
+use std::ffi::CString;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -247,7 +248,6 @@ pub fn forked_server(
 /// Replaces the process image with this program again: `conformance helper NAME ARGUMENTS`.
 /// Without the library, `LD_PRELOAD` is taken out of the environment.
 pub fn exec_helper(arguments: &[&str], with_library: bool) -> ! {
-    use std::ffi::CString;
     let text = |text: &str| CString::new(text).expect("no zero byte");
     let program = std::env::current_exe().expect("the program's path");
     let program = text(program.to_str().expect("a readable path"));
@@ -264,6 +264,66 @@ pub fn exec_helper(arguments: &[&str], with_library: bool) -> ! {
     // SAFETY: program, words and environment are terminated and alive.
     unsafe { libc::execve(program.as_ptr(), pointers.as_ptr(), variables.as_ptr()) };
     panic!("execve: {:?}", sys::last_errno());
+}
+
+/// Words as a program gets them, and the list of their pointers.
+#[must_use]
+pub fn terminated(words: &[&str]) -> (Vec<CString>, Vec<*const libc::c_char>) {
+    let text = |word: &&str| CString::new(*word).expect("no zero byte");
+    let words: Vec<CString> = words.iter().map(text).collect();
+    let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    (words, pointers)
+}
+
+unsafe extern "C" {
+    static environ: *const *const libc::c_char;
+}
+
+/// Spawns a program, the first of `words`, with `moved` as its standard input and output.
+#[track_caller]
+#[must_use]
+pub fn spawn(words: &[&str], moved: Option<Descriptor>) -> Child {
+    let (words, pointers) = terminated(words);
+    let mut process = 0;
+    let mut actions = std::mem::MaybeUninit::<libc::posix_spawn_file_actions_t>::uninit();
+    // SAFETY: the actions are initialised before use; path, words and environment are terminated.
+    let result = unsafe {
+        libc::posix_spawn_file_actions_init(actions.as_mut_ptr());
+        if let Some(descriptor) = moved {
+            libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), descriptor, 0);
+            libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), descriptor, 1);
+            libc::posix_spawn_file_actions_addclose(actions.as_mut_ptr(), descriptor);
+        }
+        let result = libc::posix_spawnp(
+            &raw mut process,
+            words[0].as_ptr(),
+            actions.as_ptr(),
+            std::ptr::null(),
+            pointers.as_ptr().cast(),
+            environ.cast(),
+        );
+        libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr());
+        result
+    };
+    assert_eq!(result, 0, "posix_spawn");
+    Child { process }
+}
+
+/// Spawns a shell command with `moved` as its standard input and output.
+#[track_caller]
+#[must_use]
+pub fn spawn_shell(command: &str, moved: Option<Descriptor>) -> Child {
+    spawn(&["/bin/sh", "-c", command], moved)
+}
+
+/// Spawns this program's helper, as [`exec_helper`] executes it.
+#[track_caller]
+#[must_use]
+pub fn spawn_helper(arguments: &[&str], moved: Option<Descriptor>) -> Child {
+    let program = std::env::current_exe().expect("the program's path");
+    let program = program.to_str().expect("a readable path");
+    spawn(&[&[program, "helper"], arguments].concat(), moved)
 }
 
 /// Retries a call while a signal interrupts it.

@@ -57,7 +57,7 @@ pub use item::readiness;
 pub use leaving::{RemovedMember, add_again, make_boards_private, remove_from_sets};
 use lists::{DescriptorMap, NumberSet, Queue};
 pub use nested::is_readable;
-pub use packing::{adopt_inherited, prepare_exec, undo_exec};
+pub use packing::{adopt_inherited, end_start, prepare_exec, prepare_start, undo_exec};
 pub use shared::{before_fork, reset_in_child};
 pub use sleep::SleepingSets;
 pub use spares::prepare;

@@ -1,4 +1,4 @@
-//! Sets that survive an exec. The kernel keeps a set and its list of members, but does not know virtual members. These
+//! Sets that survive an exec, or that a spawned program inherits. The kernel keeps a set and its list of members, but does not know virtual members. These
 //! are on the set's board, which survives together with the inner set: relatives that use the set notice nothing.
 //!
 //! ```text
@@ -47,6 +47,28 @@ pub fn undo_exec() {
             set.expose_members(false);
         }
     });
+}
+
+/// Before another program starts as a child: it shares the sets that it inherits with this process, as a forked child
+/// does.
+pub fn prepare_start() -> Option<String> {
+    let mut description = String::new();
+    for set in all() {
+        let fd = set.fd.load(Ordering::Relaxed);
+        // Either process may add the first virtual member later: both must have the inner set.
+        if set.is_open() && survives_exec(fd) && set.activate().is_ok() {
+            description.extend(set.describe_for_exec());
+            set.share_with_relatives();
+        }
+    }
+    (!description.is_empty()).then(|| format!("{:x}{description}", own_data()))
+}
+
+/// The child has started, or could not be.
+pub fn end_start() {
+    for set in all().filter(|set| set.is_open() && set.is_active()) {
+        set.withdraw_from_exec();
+    }
 }
 
 fn for_each_surviving(mut each: impl FnMut(&'static EpollSet)) {
@@ -234,8 +256,20 @@ impl InheritedSet {
         (self, board)
     }
 
+    /// The set. A program that was spawned may have it under another number.
+    fn find(&self) -> Option<&'static EpollSet> {
+        let has_inner = |set: &&'static EpollSet| {
+            let fd = set.fd.load(Ordering::Relaxed);
+            set.is_open() && kernel_events_of(fd, self.inner).is_some()
+        };
+        match super::of(self.fd) {
+            Some(set) if self.detached || has_inner(&set) => Some(set),
+            _ => all().find(has_inner),
+        }
+    }
+
     fn install(&self, board: Option<Board>) {
-        let found = super::of(self.fd).filter(|_| is_set(self.inner));
+        let found = self.find().filter(|_| is_set(self.inner));
         let (Some(set), Some(board)) = (found, board) else {
             return [self.inner, self.file]
                 .into_iter()
@@ -245,7 +279,7 @@ impl InheritedSet {
         set.detached.store(self.detached, Ordering::Release);
         set.shared.store(true, Ordering::Relaxed);
         set.active.store(true, Ordering::SeqCst);
-        let known = members_in_kernel(self.fd);
+        let known = members_in_kernel(set.fd.load(Ordering::Relaxed));
         let Some(mut state) = set.state.lock() else {
             return;
         };

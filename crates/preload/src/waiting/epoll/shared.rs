@@ -80,23 +80,15 @@ pub fn before_fork() {
         if !set.is_open() || set.activate().is_err() {
             continue;
         }
-        let Some(mut state) = set.state.lock() else {
-            continue;
-        };
-        if state.board.is_none() {
+        if let Some(mut state) = set.state.lock()
+            && state.board.is_none()
+        {
             set.end_all_lingering(&mut state);
             if let Some(board) = Board::new(state.items.len()) {
                 set.share(&mut state, board);
             }
         }
-        set.shared.store(state.board.is_some(), Ordering::Relaxed);
-        set.enrolled.store(false, Ordering::Relaxed);
-        if set.sleepers.load(Ordering::SeqCst) > 0
-            && let Some(board) = &state.board
-        {
-            // A thread that sleeps in it does not pass by to register.
-            board.enroll(process::number());
-        }
+        set.share_with_relatives();
     }
 }
 
@@ -126,6 +118,21 @@ pub fn reset_in_child() {
 }
 
 impl EpollSet {
+    /// A relative comes to be that has the set, too.
+    pub(super) fn share_with_relatives(&self) {
+        let Some(state) = self.state.lock() else {
+            return;
+        };
+        self.shared.store(state.board.is_some(), Ordering::Relaxed);
+        self.enrolled.store(false, Ordering::Relaxed);
+        if self.sleepers.load(Ordering::SeqCst) > 0
+            && let Some(board) = &state.board
+        {
+            // A thread that sleeps in it does not pass by to register.
+            board.enroll(process::number());
+        }
+    }
+
     /// Puts all members on a board, which from now on also says which numbers are free.
     pub(super) fn share(&self, state: &mut State, board: Board) {
         state.free.clear();

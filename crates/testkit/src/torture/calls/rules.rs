@@ -138,7 +138,7 @@ pub const KEPT: &[Rule] = &[
     // It has passed over an urgent byte.
     rule("2.5", Once, RECEIVING, ["MSG_OOB", "MSG_OOB&readonly|MSG_OOB&bad|MSG_OOB&null|MSG_OOB&edge", "1", "-1 EINVAL"]),
     // The bytes before a bad address have been sent to who waits for them.
-    rule("2.5", Rest, RECEIVING, ["", "send*readonly|send*edge|write*readonly|write*edge", "waited", "waited n"]),
+    rule("2.5", Rest, RECEIVING, ["", "send*readonly|send*edge|write*readonly|write*edge", "waited", "waited n|waited interrupted n"]),
     rule("2.5", Rest, SETS, ["", "send*readonly|send*edge|write*readonly|write*edge", "waited", "waited n"]),
     rule("2.5", Rest, LOOKS, ["", "send*readonly|send*edge|write*readonly|write*edge", "waited", "waited n"]),
     rule("8.1", Rest, &["connect"], ["", "listen", "waited", "0"]),

@@ -35,8 +35,7 @@ pub fn hand_on(end: End, random: &mut Random, go_on: fn(End)) -> Option<End> {
         3 => execute(end, false),
         4 => to_child(end, keeping, go_on),
         5 => to_child(end, keeping, |end| execute(end, false)),
-        // Virtual members are not among those of a set that a spawned program inherits (SPECIFICATION 8.33).
-        6 => spawn(without_set(end), keeping),
+        6 => spawn(end, keeping),
         7 => send(without_set(end), keeping, |end, channel| {
             go_on(received_from(end, channel));
         }),
