@@ -26,6 +26,7 @@ cases! {
         corner_12_dissolve_of_what_is_not_connected,
         corner_12_dissolve_many_times,
         corner_12_dissolve_leaves_an_error,
+        corner_12_dissolve_leaves_an_error_at_once,
         corner_12_dissolve_leaves_an_error_to_a_listener,
         corner_12_dissolve_of_a_silent_client_leaves_an_error,
         corner_12_dissolve_beyond_a_lower_limit,
@@ -368,6 +369,21 @@ fn corner_12_dissolve_leaves_an_error(family: Family) {
     assert_eq!(received(0), Err(RESET));
     assert_eq!(received(0), Err(NOT));
     again(family, client);
+}
+
+/// The peer was closed, and an option delays the acknowledgements of a connecting socket.
+fn corner_12_dissolve_leaves_an_error_at_once(family: Family) {
+    let times = (0..3).map(|_| {
+        let (client, server) = pair(family);
+        set_int(client, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 2);
+        sys::close(server).unwrap();
+        let _ = sys::send(client, b"x", libc::MSG_NOSIGNAL);
+        let begun = std::time::Instant::now();
+        assert_eq!(connect_unspecified(client), Ok(()));
+        begun.elapsed()
+    });
+    let least = times.min().unwrap();
+    assert!(least < std::time::Duration::from_millis(150), "{least:?}");
 }
 
 /// The address is removed for both processes, and the port is still shown. No state of the connection is left, not even

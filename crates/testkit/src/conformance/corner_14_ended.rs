@@ -364,6 +364,10 @@ fn corner_14_ended_recvmmsg_leaves_an_error_after_a_reset(family: Family) {
     leave_wrong_size(client);
     assert_eq!(sys::send(client, b"x", QUIET), Err(Errno(libc::EMSGSIZE)));
     assert_eq!(sys::send(client, b"x", QUIET), Err(PIPE));
+    leave_wrong_size(client);
+    let received = || sys::recv(client, &mut [0], 0);
+    assert_eq!(received(), Err(Errno(libc::EMSGSIZE)));
+    assert_eq!(received(), Ok(0));
     for reads in [false, true] {
         let client = connect_to(address);
         let server = sys::accept(listening).unwrap();

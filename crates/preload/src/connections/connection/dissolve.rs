@@ -125,6 +125,8 @@ pub fn leave_error(fd: i32, error: i32) {
 
 /// Lets the bytes that `fd` sends meet a closed peer.
 fn meet_closed_peer(fd: i32, listener: i32) {
+    // With `TCP_DEFER_ACCEPT` the acknowledgement for which the accept waits would be delayed.
+    let _ = sys::set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1);
     // SAFETY: no pointers.
     let accepted = unsafe { sys::raw(libc::SYS_accept, [sys::int(listener), 0, 0, 0, 0, 0]) };
     if let Ok(accepted) = accepted.and_then(|fd| i32::try_from(fd).map_err(|_| libc::EBADF)) {

@@ -399,7 +399,7 @@ impl Lane {
             self.take_left_error();
             Stop::Error(error)
         } else {
-            Stop::End
+            self.take_left_error().map_or(Stop::End, Stop::Error)
         }
     }
 

@@ -283,6 +283,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.27", Once, &["getsockname"], ["", "connect&exec", "0 name=0.0.0.0:p|0 name=[::]:p", "0 name=0.0.0.0:0/|0 name=[::]:0/"]),
     // A read into a bad buffer has gone beyond the urgent byte.
     rule("8.10", Rest, RECEIVING, ["MSG_OOB", "send*MSG_OOB&readonly|send*MSG_OOB&bad", "n|-1 ENOTCONN|0|-1 EAGAIN", "-1 EINVAL"]),
+    // It is no longer there.
+    rule("8.10", Rest, LOOKS, ["", "MSG_OOB&read*bad|MSG_OOB&recv*bad|MSG_OOB&readv*, 15)|MSG_OOB&recvmsg*{15", "n", "n|0|waited"]),
+    rule("8.10", Rest, SETS, ["", "MSG_OOB&read*bad|MSG_OOB&recv*bad|MSG_OOB&readv*, 15)|MSG_OOB&recvmsg*{15", "n", "n|0|waited"]),
     rule("8.9", Once, &["ioctl"], ["TIOCOUTQ|SIOCOUTQNSD", "", "0 int", "0 int=0"]),
     // An option of a listener that only the kernel can heed.
     rule("8.13", Rest, LOOKS, ["", "SO_ZEROCOPY&MSG_ZEROCOPY", "n", "waited|n|0"]),
@@ -320,7 +323,8 @@ pub const KEPT: &[Rule] = &[
     // A member was closed meanwhile by another thread, while a call waits for it.
     rule("8.33", Rest, SETS, ["", "thread&poll&close|thread&select&close", "n", "0|waited"]),
     // An edge-triggered set keeps the connections of which it has told.
-    rule("8.33", Rest, &["accept", "accept4"], ["", "epoll_ctl*EPOLLET&sendmsg*{1,1,0", "n|waited n", "-1 EAGAIN|waited interrupted -1"]),
+    rule("8.33", Rest, &["accept", "accept4"], ["", "epoll_ctl*EPOLLET&sendmsg*{1,1,0", "n|waited n", "-1 EAGAIN|waited interrupted -1|waited n"]),
+    rule("8.33", Rest, LOOKS, ["", "listen&epoll_ctl*EPOLLET&sendmsg*{1,1,0&recvmsg", "n", "n|0|waited"]),
     // Nobody received the listener: that is seen a moment later.
     rule("8.17", Rest, RECEIVING, ["", "listen&sendmsg*{1,1,0&close(", "-1 ECONNRESET", "-1 EAGAIN"]),
     // A listener that is a member under two numbers.
