@@ -145,7 +145,8 @@ fn set_asynchronous(fd: c_int, on: bool) {
     };
     if on {
         lane.socket.mark(status::SHARED | status::ASYNC);
-        lane.arm(bits::DATA | bits::SPACE);
+        // Room is told to who meets a want of it from now on.
+        lane.arm(bits::DATA);
     } else {
         lane.socket.unmark(status::ASYNC);
     }

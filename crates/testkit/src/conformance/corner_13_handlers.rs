@@ -14,6 +14,7 @@ cases! {
         corner_13_send_in_signal_handler,
         corner_13_signal_storm_during_transfer,
         corner_13_sigio,
+        corner_13_sigio_for_room,
         corner_13_sigchld_during_recv,
         corner_13_handler_wakes_poll_by_socket,
     ];
@@ -139,6 +140,28 @@ fn corner_13_sigio(family: Family) {
         });
         expect_bytes(client, b"x");
         IO_SIGNALS.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Who has met a want of room is signalled when there is some. A want that was met before signals were asked for does
+/// not count.
+fn corner_13_sigio_for_room(family: Family) {
+    sys::handle_signal(libc::SIGIO, count_io, libc::SA_RESTART).unwrap();
+    let (client, server) = pair(family);
+    sys::fcntl(client, libc::F_SETOWN, sys::getpid()).unwrap();
+    for asks_first in [false, true] {
+        IO_SIGNALS.store(0, Ordering::Relaxed);
+        let filled = fill(client);
+        expect_pattern(server, 0, filled);
+        if asks_first {
+            eventually("a signal for the room", || {
+                IO_SIGNALS.load(Ordering::Relaxed) > 0
+            });
+        } else {
+            let flags = sys::fcntl(client, libc::F_GETFL, 0).unwrap();
+            sys::fcntl(client, libc::F_SETFL, flags | libc::O_ASYNC).unwrap();
+            assert_eq!(IO_SIGNALS.load(Ordering::Relaxed), 0);
+        }
     }
 }
 

@@ -28,6 +28,7 @@ cases! {
         corner_15_limit_low_from_the_start,
         corner_15_limit_of_none_waits_go_on,
         corner_15_limit_of_who_receives_a_listener,
+        corner_15_limit_of_none_low_water_mark,
         corner_15_vfork_child_execs,
         corner_15_vfork_child_closes,
         corner_15_spawn_with_file_actions,
@@ -70,6 +71,26 @@ fn corner_15_limit_of_none_waits_go_on(family: Family) {
     assert_eq!(quiet, Ok(0));
     assert_eq!(polled, Err(Errno(libc::EINVAL)));
     assert_eq!((count, readable), (Ok(1), true));
+}
+
+/// No number is left for the library, either.
+fn corner_15_limit_of_none_low_water_mark(family: Family) {
+    let child = fork_child(|| {
+        let (client, server) = pair(family);
+        let limit = libc::rlimit {
+            rlim_cur: 3,
+            rlim_max: 3,
+        };
+        // SAFETY: reads a local.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+        set_int(server, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 5);
+        send_all(client, b"abc");
+        expect_quiet(server, libc::POLLIN);
+        send_all(client, b"def");
+        await_events(server, libc::POLLIN);
+        expect_bytes(server, b"abcdef");
+    });
+    child.join();
 }
 
 /// There are two numbers more: one for the listener, and one.

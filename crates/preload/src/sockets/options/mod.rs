@@ -246,7 +246,11 @@ pub unsafe fn set(
     }
     let is_any_taken = size >= 4 && (level, name) == (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
     if !is_any_taken {
-        with_scratch(socket, |scratch| set_raw(scratch, &record))??;
+        match with_scratch(socket, |scratch| set_raw(scratch, &record)) {
+            // At a hard limit there may be no number to ask the kernel with: the option is taken as it is.
+            Err(libc::EMFILE) => {}
+            answered => answered??,
+        }
     }
     if size >= 4 && ancillary::note(socket, level, name, as_int(&record) != 0) {
         return Ok(());
@@ -380,8 +384,15 @@ fn set_connected(socket: &Socket, fd: c_int, record: &Record) -> Option<Result<(
 
 fn remember(socket: &Socket, record: Record) -> Option<()> {
     socket.with_options(|records| {
-        // In their order: one option may set another one, too, as IP_TOS sets SO_PRIORITY.
-        records.retain(|old| (old.level, old.name) != (record.level, record.name));
+        // In their order: one option may set another one, too, as IP_TOS sets SO_PRIORITY. A lingering that is switched
+        // off keeps its time.
+        let is_off = |record: &Record| {
+            (record.level, record.name) == (libc::SOL_SOCKET, libc::SO_LINGER)
+                && as_int(record) == 0
+        };
+        records.retain(|old| {
+            (old.level, old.name) != (record.level, record.name) || is_off(&record) && !is_off(old)
+        });
         records.push(record);
     })
 }
@@ -471,13 +482,15 @@ fn apply(socket: &Socket, fd: c_int, record: &Record) {
                 .store(microseconds(), Ordering::Relaxed);
         }
         libc::SO_RCVLOWAT => {
-            // The kernel bounds it, and gives negative values a meaning.
+            // The kernel bounds it, and takes a negative value for the largest. At a limit there may be no number to ask
+            // it with.
             let bounded = with_scratch(socket, |scratch| {
                 let _ = set_raw(scratch, record);
                 sys::option(scratch, record.level, record.name)
             });
-            let bytes = bounded.ok().and_then(Result::ok).unwrap_or(1);
-            let bytes = u32::try_from(bytes).unwrap_or(1).max(1);
+            let bytes = bounded.ok().and_then(Result::ok);
+            let bytes = u32::try_from(bytes.unwrap_or(as_int(record)));
+            let bytes = bytes.unwrap_or(i32::MAX.cast_unsigned()).max(1);
             entry.low_water.store(bytes, Ordering::Relaxed);
         }
         libc::SO_PEEK_OFF => {

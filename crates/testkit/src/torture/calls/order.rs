@@ -1,5 +1,5 @@
-//! Which of several clients that wait is accepted first. A socket that other processes have when it is connected is
-//! connected by the kernel, and waits in another queue than virtual clients do.
+//! Which of several clients that wait is accepted first. A socket that other processes have when it is connected, or that
+//! is connected at a limit of descriptors, is connected by the kernel, and waits in another queue than virtual clients do.
 
 use super::program::{Program, SECOND, Step};
 
@@ -13,12 +13,14 @@ pub fn is_mixed(program: &Program, place: usize) -> bool {
     let mut waiting: Vec<bool> = Vec::new();
     let mut listening: Vec<i64> = Vec::new();
     let mut passes_listeners = false;
+    let mut is_limited = false;
     for step in &program.steps[..=place] {
         let first = word(step, 0, 0);
         match step.form.name {
             "socket" => made.push(step.number),
             "fork" => shared.append(&mut made),
             "listen" => listening.push(first),
+            "setrlimit" => is_limited = true,
             "sendmsg" if word(step, 1, 1) == 1 => {
                 passes_listeners |= listening.contains(&word(step, 1, 3));
                 shared.push(word(step, 1, 3));
@@ -29,7 +31,7 @@ pub fn is_mixed(program: &Program, place: usize) -> bool {
             }
             "connect" if LISTENERS.contains(&word(step, 1, 0)) => {
                 made.retain(|one| *one != first);
-                waiting.push(shared.contains(&first));
+                waiting.push(is_limited || shared.contains(&first));
             }
             "accept" | "accept4" if listening.contains(&first) && !waiting.is_empty() => {
                 waiting.remove(0);
@@ -78,6 +80,11 @@ mod tests {
         let mixed = |parts: &[&str]| mixed(&parts.concat());
         assert!(mixed(&[BEGIN, PASSED, CONNECTED]));
         assert!(mixed(&[BEGIN, "9 @0 fork(1)\n", CONNECTED]));
+        assert!(mixed(&[
+            BEGIN,
+            "9 @0 setrlimit(RLIMIT_NOFILE, {4,1})\n",
+            CONNECTED
+        ]));
         assert!(mixed(&[
             BEGIN,
             PASSED,
