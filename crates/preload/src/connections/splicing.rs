@@ -148,13 +148,9 @@ pub fn length(base: i64, count: usize) -> Option<usize> {
     usize::try_from(count.min(MOST)).ok()
 }
 
-fn is_nonblocking(fd: c_int) -> bool {
-    sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0)
-}
-
 /// Whether the call waits for the pipe. Whether it waits for the socket depends on the socket.
 fn may_wait_for(pipe: c_int, flags: c_uint) -> bool {
-    flags & libc::SPLICE_F_NONBLOCK == 0 && !is_nonblocking(pipe)
+    flags & libc::SPLICE_F_NONBLOCK == 0 && !sys::is_nonblocking(pipe)
 }
 
 /// From a pipe into the socket: as many bytes as the pipe has and the socket takes.

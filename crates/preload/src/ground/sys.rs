@@ -69,6 +69,11 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> Sys<usize> {
     unsafe { raw(libc::SYS_fcntl, [int(fd), int(command), argument, 0, 0, 0]) }
 }
 
+/// Whether calls on a file do not wait.
+pub fn is_nonblocking(fd: c_int) -> bool {
+    fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & int(libc::O_NONBLOCK) != 0)
+}
+
 /// Makes `to` a duplicate of `from`, whatever `to` was.
 #[inline]
 pub fn replace(from: c_int, to: c_int, close_on_exec: bool) -> Sys<c_int> {

@@ -17,6 +17,7 @@ cases! {
         descriptors_cloexec_flags,
         descriptors_socket_flags,
         descriptors_getfl_access_mode,
+        descriptors_getfl_of_many,
         descriptors_flags_without_use_are_kept,
         descriptors_linger_only_at_last_close,
         descriptors_options_are_shared,
@@ -201,6 +202,15 @@ fn descriptors_getfl_access_mode(family: Family) {
             sys::fcntl(socket, libc::F_GETFL, 0),
             Ok(libc::O_RDWR | libc::O_NONBLOCK)
         );
+    }
+}
+
+/// None of many connections that are there at once is other than the rest.
+fn descriptors_getfl_of_many(family: Family) {
+    for (client, server) in pairs(family, 40) {
+        for socket in [client, server] {
+            assert_eq!(sys::fcntl(socket, libc::F_GETFL, 0), Ok(libc::O_RDWR));
+        }
     }
 }
 

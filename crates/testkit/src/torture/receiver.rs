@@ -7,7 +7,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
 use crate::pipe::Pipe;
 use crate::script::{LARGEST, Role, Script, Stream, call_size};
-use crate::step::{Step, is_ready, set_time_limit};
+use crate::step::{Step, change_an_option, is_ready, set_time_limit};
 
 /// Number of bytes that this process has received and compared.
 pub static BYTES: AtomicU64 = AtomicU64::new(0);
@@ -85,6 +85,9 @@ impl Receiver {
         }
         if self.random.once_in(100) {
             self.limited = set_time_limit(self.socket, libc::SO_RCVTIMEO, &mut self.random);
+        }
+        if self.random.once_in(64) {
+            change_an_option(self.socket, &mut self.random);
         }
         if self.random.once_in(16) {
             let buffer = &mut self.buffer[..length];

@@ -5,7 +5,7 @@ use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
 use crate::pipe::Pipe;
 use crate::script::{Role, Script, Stream, call_size};
-use crate::step::{Step, is_ready, set_time_limit};
+use crate::step::{Step, change_an_option, is_ready, set_time_limit};
 
 /// Sends a stream.
 pub struct Sender {
@@ -84,6 +84,9 @@ impl Sender {
         }
         if self.random.once_in(64) {
             self.limited = set_time_limit(self.socket, libc::SO_SNDTIMEO, &mut self.random);
+        }
+        if self.random.once_in(64) {
+            change_an_option(self.socket, &mut self.random);
         }
         let left = self.pipe.as_ref().map_or(0, |pipe| pipe.filled);
         let Attempt {

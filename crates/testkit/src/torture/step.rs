@@ -1,6 +1,6 @@
 //! What a call of a sender or a receiver did.
 
-use netchannel_testkit::support::Random;
+use netchannel_testkit::support::{Random, set_int};
 use netchannel_testkit::sys::{self, Descriptor, Errno, Outcome};
 
 /// The result of a step.
@@ -27,6 +27,26 @@ pub fn set_time_limit(socket: Descriptor, option: libc::c_int, random: &mut Rand
     };
     sys::set_option(socket, libc::SOL_SOCKET, option, limit).expect("setsockopt");
     limited
+}
+
+/// Changes an option that no byte may depend on. A broken connection takes it, too.
+pub fn change_an_option(socket: Descriptor, random: &mut Random) {
+    const TCP: libc::c_int = libc::IPPROTO_TCP;
+    let which = random.below(6);
+    let on = libc::c_int::from(random.once_in(2));
+    let mut size = |least| libc::c_int::try_from(random.between(least, 400_000)).unwrap_or(0);
+    match which {
+        0 => {
+            let flags = sys::fcntl(socket, libc::F_GETFL, 0).expect("F_GETFL");
+            sys::fcntl(socket, libc::F_SETFL, flags ^ libc::O_ASYNC).expect("F_SETFL");
+        }
+        1 => set_int(socket, TCP, libc::TCP_NODELAY, on),
+        2 => set_int(socket, TCP, libc::TCP_QUICKACK, on),
+        3 => set_int(socket, TCP, libc::TCP_NOTSENT_LOWAT, size(1)),
+        4 => set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, size(1)),
+        // With a small window the kernel's persist timer would drive the transfer.
+        _ => set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, size(60_000)),
+    }
 }
 
 /// Whether `poll` tells of the event at once. A signal may come in its place.

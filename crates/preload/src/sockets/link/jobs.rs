@@ -446,11 +446,9 @@ impl LinkEnd {
                             for (index, fd) in fds.iter().enumerate() {
                                 let word = message.words.get(1 + index / 2).copied().unwrap_or(0);
                                 let number = word >> (32 * (index % 2)) & 0xffff_ffff;
-                                self.add_anchor(
-                                    usize::try_from(number).unwrap_or(usize::MAX),
-                                    *fd,
-                                    false,
-                                );
+                                let number = usize::try_from(number).unwrap_or(usize::MAX);
+                                // Those of a daemon do not block.
+                                self.add_anchor(number, *fd, sys::is_nonblocking(*fd));
                             }
                         }
                         _ => fds.iter().for_each(|fd| sys::close(*fd)),

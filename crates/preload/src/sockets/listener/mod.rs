@@ -500,8 +500,7 @@ impl Listener {
             generation,
             link.layout.small_ring(Role::Server, slot),
         );
-        let nonblocking = sys::fcntl(anchor, libc::F_GETFL, 0)
-            .is_ok_and(|flags| flags & sys::int(libc::O_NONBLOCK) != 0);
+        let nonblocking = sys::is_nonblocking(anchor);
         let loan = Loan {
             handle: Handle { index, generation },
             anchor: attach::make_internal(anchor),
