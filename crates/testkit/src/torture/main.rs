@@ -327,6 +327,7 @@ fn try_open(address: SocketAddr, script: &Script) -> Outcome<Option<Descriptor>>
         sys::close(socket).expect("close");
         return Err(errno);
     }
+    step::expect_as_new(socket);
     match send_number(socket, script.number) {
         Ok(()) => Ok(Some(socket)),
         Err(Errno(libc::ECONNRESET | libc::EPIPE)) => {
@@ -351,8 +352,9 @@ fn open(address: SocketAddr, script: &Script) -> Descriptor {
     }
 }
 
-/// The number that a client sent, or `None` if the client died before.
+/// The number that a client sent over a new connection, or `None` if the client died before.
 fn read_number(socket: Descriptor) -> Option<u64> {
+    step::expect_as_new(socket);
     let mut bytes = [0_u8; 8];
     match uninterrupted(|| sys::recv(socket, &mut bytes, libc::MSG_WAITALL)) {
         Ok(8) => Some(u64::from_be_bytes(bytes)),

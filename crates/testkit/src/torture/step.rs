@@ -49,6 +49,29 @@ pub fn change_an_option(socket: Descriptor, random: &mut Random) {
     }
 }
 
+/// A new connection has nothing of what was changed at an earlier one.
+pub fn expect_as_new(socket: Descriptor) {
+    use libc::{IPPROTO_TCP as TCP, SOL_SOCKET as SOCKET};
+    assert_eq!(sys::fcntl(socket, libc::F_GETFL, 0), Ok(libc::O_RDWR));
+    for (level, name, new) in [
+        (SOCKET, libc::SO_RCVLOWAT, 1),
+        (SOCKET, libc::SO_KEEPALIVE, 0),
+        (SOCKET, libc::SO_OOBINLINE, 0),
+        (TCP, libc::TCP_NODELAY, 0),
+        (TCP, libc::TCP_CORK, 0),
+        (TCP, libc::TCP_NOTSENT_LOWAT, 0),
+    ] {
+        let value = sys::option_int(socket, level, name);
+        assert_eq!(value, Ok(new), "option {level}, {name}");
+    }
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        let value = sys::option::<[i64; 2]>(socket, SOCKET, name);
+        assert_eq!(value, Ok([0; 2]), "option {SOCKET}, {name}");
+    }
+    let lingers = sys::option::<[i32; 2]>(socket, SOCKET, libc::SO_LINGER);
+    assert_eq!(lingers, Ok([0; 2]));
+}
+
 /// Whether `poll` tells of the event at once. A signal may come in its place.
 pub fn is_ready(fd: Descriptor, events: libc::c_short) -> bool {
     let mut entry = [libc::pollfd {
