@@ -196,7 +196,12 @@ fn exchange(
 ) -> Result<(Message, usize), i32> {
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     let request = Message::new(operation, sequence, words);
-    sys::send_message(fd, &request.to_bytes(), send, 0)?;
+    // Where the daemon has much to read, a signal ends the wait for room.
+    while let Err(error) = sys::send_message(fd, &request.to_bytes(), send, 0) {
+        if error != libc::EINTR {
+            return Err(error);
+        }
+    }
     loop {
         let mut ready = [libc::pollfd {
             fd,

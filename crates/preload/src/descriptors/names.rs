@@ -169,16 +169,15 @@ pub fn kernel_address(fd: c_int, peer: bool) -> Option<Address> {
     let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
     let mut length = socklen_t::try_from(size_of::<libc::sockaddr_storage>()).unwrap_or(0);
     let pointer = (&raw mut storage).cast::<sockaddr>();
+    let call = if peer {
+        libc::SYS_getpeername
+    } else {
+        libc::SYS_getsockname
+    };
+    let (name, size) = (pointer.addr(), (&raw mut length).addr());
     // SAFETY: the storage is a local of that length.
     unsafe {
-        let result = if peer {
-            crate::ground::real::getpeername(fd, pointer, &raw mut length)
-        } else {
-            crate::ground::real::getsockname(fd, pointer, &raw mut length)
-        };
-        if result < 0 {
-            return None;
-        }
+        sys::raw(call, [sys::int(fd), name, size, 0, 0, 0]).ok()?;
         read(pointer, length)
     }
 }
@@ -234,8 +233,9 @@ pub fn with_route_to<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R>
     let pointer = (&raw mut storage).cast::<sockaddr>();
     // SAFETY: the storage is a local of that length.
     let connected = unsafe {
+        let words = |length| [sys::int(fd), pointer.addr(), length as usize, 0, 0, 0];
         write(to, pointer, &raw mut length).is_ok()
-            && crate::ground::real::connect(fd, pointer, length) == 0
+            && sys::raw(libc::SYS_connect, words(length)).is_ok()
     };
     let answer = connected.then(|| ask(fd));
     sys::close(fd);

@@ -19,6 +19,17 @@ pub fn fail<T: From<i8>>(error: c_int) -> T {
     T::from(-1)
 }
 
+/// Makes a call that no signal ends over TCP. A supervisor of the program may be asked about it, and a signal ends the wait
+/// for its answer: then the call is made again.
+pub fn uninterrupted(mut call: impl FnMut() -> c_int) -> c_int {
+    loop {
+        let result = call();
+        if result >= 0 || errno() != libc::EINTR {
+            return result;
+        }
+    }
+}
+
 /// The C library's record of a clean-up routine: a routine, an argument, a type and a link.
 #[repr(C)]
 pub struct CleanUp([usize; 4]);

@@ -95,7 +95,7 @@ hook! {
         {
             return real::fail(libc::EADDRINUSE);
         }
-        let result = real::bind(fd, address, length);
+        let result = real::uninterrupted(|| real::bind(fd, address, length));
         if let (0, Some(socket)) = (result, socket) {
             socket.local.former_port.forget();
             let named = names::read(address, length).is_some_and(|wanted| wanted.port != 0);
@@ -115,7 +115,7 @@ hook! {
         if lane(fd).is_some() {
             return real::fail(libc::EINVAL);
         }
-        let result = real::listen(fd, backlog);
+        let result = real::uninterrupted(|| real::listen(fd, backlog));
         if result == 0 && table::get(fd).kind() == Kind::Foreign {
             connection::listen_received(fd);
         } else if let (0, Some(socket)) = (result, socket) {
@@ -158,7 +158,11 @@ hook! {
         match connection::connect(fd, &socket, target) {
             Connected::Virtual(result) => done(result),
             Connected::Kernel => {
-                let result = real::connect(fd, address, length);
+                let mut result = real::connect(fd, address, length);
+                if result < 0 && real::errno() == libc::EINTR && sys::is_nonblocking(fd) {
+                    // Over TCP it does not wait: a signal came before the supervisor of the program had answered.
+                    result = real::uninterrupted(|| real::connect(fd, address, length));
+                }
                 if result < 0 && real::errno() == libc::ECONNREFUSED {
                     connection::note_refused(fd);
                     return real::fail(libc::ECONNREFUSED);
@@ -253,7 +257,7 @@ hook! {
                 if let Err(error) = connection::before_shutdown(fd) {
                     return real::fail(error);
                 }
-                let result = real::shutdown(fd, how);
+                let result = real::uninterrupted(|| real::shutdown(fd, how));
                 if result == 0 && how != libc::SHUT_WR {
                     connection::unlisten(fd);
                 }
@@ -273,7 +277,7 @@ hook! {
                 Some(own) => done(names::write(&own, address, length)),
                 None => match asking::at(fd) {
                     Some(asker) => done(names::write(&asker.own_name(), address, length)),
-                    None => real::getsockname(fd, address, length),
+                    None => real::uninterrupted(|| real::getsockname(fd, address, length)),
                 },
             },
             Some(lane) => done(names::write(&lane.socket.entry.local.load(), address, length)),
@@ -290,7 +294,7 @@ hook! {
                 None => match asking::at(fd).map(|asker| asker.peer()) {
                     Some(Some(peer)) => done(names::write(&peer, address, length)),
                     Some(None) => real::fail(libc::ENOTCONN),
-                    None => real::getpeername(fd, address, length),
+                    None => real::uninterrupted(|| real::getpeername(fd, address, length)),
                 },
             },
             Some(lane) => {
@@ -310,7 +314,7 @@ hook! {
             if level != libc::SOL_SOCKET && asking::at(fd).is_some() {
                 return 0;
             }
-            return real::setsockopt(fd, level, name, value, length);
+            return real::uninterrupted(|| real::setsockopt(fd, level, name, value, length));
         };
         match socket.word.kind() {
             _ if class::is_own(level) => done(class::set(&socket, fd, name, value, length)),
@@ -320,14 +324,14 @@ hook! {
             _ if socket.has(status::HANDED_OVER) => {
                 if level == libc::SOL_SOCKET {
                     // Options that a local socket has, such as timeouts, act on it.
-                    real::setsockopt(fd, level, name, value, length);
+                    real::uninterrupted(|| real::setsockopt(fd, level, name, value, length));
                 }
                 done(options::set(&socket, fd, level, name, value, length))
             }
             kind => {
                 let listener = socket.listener().filter(|_| kind == Kind::Listener);
                 let former = listener.and_then(|listener| listener.before_set(&socket));
-                let result = real::setsockopt(fd, level, name, value, length);
+                let result = real::uninterrupted(|| real::setsockopt(fd, level, name, value, length));
                 if result == 0 {
                     options::note(&socket, fd, level, name, value, length);
                 }
@@ -365,7 +369,7 @@ hook! {
             }
             _ => match asking::at(fd).and_then(|asker| asker.option(level, name)) {
                 Some(answer) => done(datagrams::give_option(answer, value, length)),
-                None => real::getsockopt(fd, level, name, value, length),
+                None => real::uninterrupted(|| real::getsockopt(fd, level, name, value, length)),
             },
         }
     }

@@ -34,7 +34,8 @@ pub unsafe fn get(
     let as_kernel = || {
         with_scratch(socket, |scratch| {
             // SAFETY: the caller's pointers.
-            let got = unsafe { real::getsockopt(scratch, level, name, value, length) };
+            let get = || unsafe { real::getsockopt(scratch, level, name, value, length) };
+            let got = real::uninterrupted(get);
             if got < 0 { Err(real::errno()) } else { Ok(()) }
         })
     };

@@ -171,7 +171,8 @@ pub unsafe fn set(
     let as_kernel = || {
         with_scratch(socket, |scratch| {
             // SAFETY: the caller's promise.
-            if unsafe { real::setsockopt(scratch, level, name, value, length) } < 0 {
+            let set = || unsafe { real::setsockopt(scratch, level, name, value, length) };
+            if real::uninterrupted(set) < 0 {
                 return Err(real::errno());
             }
             let got = get_raw(scratch, level, name, &mut [0; 2 * MOST_BYTES]);
@@ -198,7 +199,8 @@ pub unsafe fn set(
             let reason = Reason::Option;
             materialise(fd, socket, reason)?;
             // SAFETY: the caller's promise.
-            let done = unsafe { real::setsockopt(fd, level, name, value, length) };
+            let set = || unsafe { real::setsockopt(fd, level, name, value, length) };
+            let done = real::uninterrupted(set);
             return if done < 0 { Err(real::errno()) } else { Ok(()) };
         }
         length = length.min(16);
