@@ -196,12 +196,7 @@ fn exchange(
 ) -> Result<(Message, usize), i32> {
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     let request = Message::new(operation, sequence, words);
-    // Where the daemon has much to read, a signal ends the wait for room.
-    while let Err(error) = sys::send_message(fd, &request.to_bytes(), send, 0) {
-        if error != libc::EINTR {
-            return Err(error);
-        }
-    }
+    sys::send_message(fd, &request.to_bytes(), send, 0)?;
     loop {
         let mut ready = [libc::pollfd {
             fd,

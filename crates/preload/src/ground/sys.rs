@@ -473,7 +473,7 @@ pub fn has_hung_up(fd: c_int) -> bool {
     )
 }
 
-/// Sends one message with descriptors.
+/// Sends one message with descriptors. No signal ends the wait for room.
 pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int) -> Sys<usize> {
     let mut control = Control::default();
     let mut vector = libc::iovec {
@@ -496,12 +496,13 @@ pub fn send_message(fd: c_int, bytes: &[u8], descriptors: &[c_int], flags: c_int
         header.msg_controllen = (16 + 4 * count).next_multiple_of(8) as _;
     }
     let flags = int(flags | libc::MSG_NOSIGNAL);
-    // SAFETY: the header points at locals that outlive the call.
-    unsafe {
-        raw(
-            libc::SYS_sendmsg,
-            [int(fd), (&raw const header).addr(), flags, 0, 0, 0],
-        )
+    let words = [int(fd), (&raw const header).addr(), flags, 0, 0, 0];
+    loop {
+        // SAFETY: the header points at locals that outlive the call.
+        match unsafe { raw(libc::SYS_sendmsg, words) } {
+            Err(libc::EINTR) => {}
+            sent => return sent,
+        }
     }
 }
 
