@@ -96,15 +96,18 @@ fn netchannel_stands_it_under_a_supervisor() {
         return;
     }
     let daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
-    let output = std::process::Command::new(&program)
-        .args(["run", "--require", "--static=plain", "--socket"])
-        .arg(daemon.socket())
-        .args(["--", TORTURE, "bytes", "--mode", "blocking"])
-        .args(["--seconds", "3", "--seed", "20267"])
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    for arguments in [&["bytes", "--mode", "blocking"][..], &["servers"]] {
+        let output = std::process::Command::new(&program)
+            .args(["run", "--require", "--static=plain", "--socket"])
+            .arg(daemon.socket())
+            .args(["--", TORTURE])
+            .args(arguments)
+            .args(["--seconds", "3", "--seed", "20267"])
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+    }
 }
 
 #[test]

@@ -159,9 +159,9 @@ hook! {
             Connected::Virtual(result) => done(result),
             Connected::Kernel => {
                 let mut result = real::connect(fd, address, length);
-                if result < 0 && real::errno() == libc::EINTR && sys::is_nonblocking(fd) {
-                    // Over TCP it does not wait: a signal came before the supervisor of the program had answered.
-                    result = real::uninterrupted(|| real::connect(fd, address, length));
+                // What a signal ends goes on, but for what a supervisor of the program has not let begin.
+                while result < 0 && real::errno() == libc::EINTR && connection::is_closed(fd) {
+                    result = real::connect(fd, address, length);
                 }
                 if result < 0 && real::errno() == libc::ECONNREFUSED {
                     connection::note_refused(fd);

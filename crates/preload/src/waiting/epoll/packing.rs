@@ -1,5 +1,6 @@
-//! Sets that survive an exec, or that a spawned program inherits. The kernel keeps a set and its list of members, but does not know virtual members. These
-//! are on the set's board, which survives together with the inner set: relatives that use the set notice nothing.
+//! Sets that survive an exec, or that a spawned program inherits. The kernel keeps a set and its list of members, but does
+//! not know virtual members. These are on the set's board, which survives together with the inner set: relatives that use
+//! the set notice nothing.
 //!
 //! ```text
 //!  before:  members --> board (a file) --+

@@ -243,6 +243,8 @@ pub const KEPT: &[Rule] = &[
     // A name that it would have given is missing afterwards.
     rule("8.13", Rest, &["bind"], ["", "setrlimit", "0", "-1 EMFILE"]),
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
+    // Options are taken unasked.
+    rule("8.13", Rest, &["setsockopt"], ["", "setrlimit*NOFILE", "-1 E", "0"]),
     // The connection stays.
     rule("8.13", Rest, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
