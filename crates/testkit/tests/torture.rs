@@ -96,18 +96,43 @@ fn netchannel_stands_it_under_a_supervisor() {
         return;
     }
     let daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
-    for arguments in [&["bytes", "--mode", "blocking"][..], &["servers"]] {
-        let output = std::process::Command::new(&program)
-            .args(["run", "--require", "--static=plain", "--socket"])
-            .arg(daemon.socket())
-            .args(["--", TORTURE])
-            .args(arguments)
-            .args(["--seconds", "3", "--seed", "20267"])
-            .output()
-            .expect("it runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
+    let output = std::process::Command::new(&program)
+        .args(["run", "--require", "--static=plain", "--socket"])
+        .arg(daemon.socket())
+        .args(["--", TORTURE, "bytes", "--mode", "blocking"])
+        .args(["--seconds", "3", "--seed", "20267"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// In a tenant a supervisor is asked about the kernel's sockets, too, and a signal ends the wait for its answer.
+#[test]
+fn families_of_a_tenant_stand_signals() {
+    const TENANT: &str = "[[tenants]]\nname = \"web\"\naddresses = [\"10.88.0.2\"]\n";
+    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
+        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+        return;
+    };
+    if !program.with_file_name("netchannel-supervisor").exists() {
+        println!("left out: no netchannel-supervisor is built");
+        return;
     }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tenant.toml");
+    std::fs::write(&file, TENANT).expect("the configuration");
+    let file = file.to_str().expect("a readable path");
+    let daemon = PrivateDaemon::start_with(&program, &["--config", file]).expect("the daemon");
+    let output = std::process::Command::new(&program)
+        .args(["tenants", "run", "web", "--", TORTURE, "servers"])
+        .args(["--seconds", "8", "--seed", "131"])
+        .env("NETCHANNEL_SOCKET", daemon.socket())
+        .output()
+        .expect("it runs");
+    let said = [output.stdout.as_slice(), &output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "{said}");
 }
 
 #[test]
