@@ -2,7 +2,7 @@
 //!
 //! Longer runs are started by hand: `torture bytes --seconds 600`, `torture killer --rounds 5000`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netchannel_testkit::daemon::PrivateDaemon;
@@ -84,17 +84,25 @@ fn netchannel_stands_it_with_copy_workers() {
     }
 }
 
-/// The supervisor of system calls is not asked about the library's own, which signals would end.
-#[test]
-fn netchannel_stands_it_under_a_supervisor() {
+/// The program, where its supervisor of system calls is built, too.
+fn with_supervisor() -> Option<PathBuf> {
     let Some(program) = find_netchannel(Path::new(TORTURE)) else {
         println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
-        return;
+        return None;
     };
     if !program.with_file_name("netchannel-supervisor").exists() {
         println!("left out: no netchannel-supervisor is built");
-        return;
+        return None;
     }
+    Some(program)
+}
+
+/// The supervisor of system calls is not asked about the library's own, which signals would end.
+#[test]
+fn netchannel_stands_it_under_a_supervisor() {
+    let Some(program) = with_supervisor() else {
+        return;
+    };
     let daemon = PrivateDaemon::start(&program).expect("a folder and the daemon");
     let output = std::process::Command::new(&program)
         .args(["run", "--require", "--static=plain", "--socket"])
@@ -111,14 +119,9 @@ fn netchannel_stands_it_under_a_supervisor() {
 #[test]
 fn families_of_a_tenant_stand_signals() {
     const TENANT: &str = "[[tenants]]\nname = \"web\"\naddresses = [\"10.88.0.2\"]\n";
-    let Some(program) = find_netchannel(Path::new(TORTURE)) else {
-        println!("left out: no netchannel program is built, and NETCHANNEL_PROGRAM is not set");
+    let Some(program) = with_supervisor() else {
         return;
     };
-    if !program.with_file_name("netchannel-supervisor").exists() {
-        println!("left out: no netchannel-supervisor is built");
-        return;
-    }
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tenant.toml");
     std::fs::write(&file, TENANT).expect("the configuration");

@@ -248,21 +248,17 @@ pub fn forked_server(
 /// Replaces the process image with this program again: `conformance helper NAME ARGUMENTS`.
 /// Without the library, `LD_PRELOAD` is taken out of the environment.
 pub fn exec_helper(arguments: &[&str], with_library: bool) -> ! {
-    let text = |text: &str| CString::new(text).expect("no zero byte");
     let program = std::env::current_exe().expect("the program's path");
-    let program = text(program.to_str().expect("a readable path"));
-    let mut words = vec![program.clone(), text("helper")];
-    words.extend(arguments.iter().map(|argument| text(argument)));
-    let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
-    pointers.push(std::ptr::null());
+    let program = program.to_str().expect("a readable path");
+    let (words, pointers) = terminated(&[&[program, "helper"], arguments].concat());
     let environment: Vec<_> = std::env::vars()
         .filter(|(name, _)| with_library || name != "LD_PRELOAD")
-        .map(|(name, value)| text(&format!("{name}={value}")))
+        .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    let mut variables: Vec<_> = environment.iter().map(|entry| entry.as_ptr()).collect();
-    variables.push(std::ptr::null());
+    let environment: Vec<_> = environment.iter().map(String::as_str).collect();
+    let (_environment, variables) = terminated(&environment);
     // SAFETY: program, words and environment are terminated and alive.
-    unsafe { libc::execve(program.as_ptr(), pointers.as_ptr(), variables.as_ptr()) };
+    unsafe { libc::execve(words[0].as_ptr(), pointers.as_ptr(), variables.as_ptr()) };
     panic!("execve: {:?}", sys::last_errno());
 }
 
