@@ -227,16 +227,7 @@ fn ask_kernel_for_source(to: &Address) -> Option<Address> {
 pub fn with_route_to<R>(to: &Address, ask: impl FnOnce(c_int) -> R) -> Option<R> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     let fd = limits::for_library(|| sys::socket(socket_family(to), kind, 0)).ok()?;
-    // SAFETY: all zero is a valid storage.
-    let mut storage: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
-    let mut length = socklen_t::try_from(size_of::<libc::sockaddr_in6>()).unwrap_or(0);
-    let pointer = (&raw mut storage).cast::<sockaddr>();
-    // SAFETY: the storage is a local of that length.
-    let connected = unsafe {
-        let words = |length| [sys::int(fd), pointer.addr(), length as usize, 0, 0, 0];
-        write(to, pointer, &raw mut length).is_ok()
-            && sys::raw(libc::SYS_connect, words(length)).is_ok()
-    };
+    let connected = connect(fd, to).is_ok();
     let answer = connected.then(|| ask(fd));
     sys::close(fd);
     answer
