@@ -196,7 +196,7 @@ pub const ANNOUNCED_VARIABLE: &str = "CONFORMANCE_ANNOUNCED";
 const ANNOUNCED: u64 = 30;
 
 /// Waits until the other host knows of a new listener.
-pub(crate) fn await_announcement() {
+pub fn await_announcement() {
     let said = std::env::var(ANNOUNCED_VARIABLE).ok();
     let said = said.and_then(|text| text.parse().ok());
     std::thread::sleep(Duration::from_millis(said.unwrap_or(ANNOUNCED)));

@@ -127,6 +127,35 @@ pub unsafe fn shared_zeroed<T>() -> &'static T {
     unsafe { &*memory.cast::<T>() }
 }
 
+/// As [`shared_zeroed`], in a new file that programs which are started inherit. Returns its descriptor, too.
+///
+/// # Safety
+/// As of [`shared_zeroed`].
+pub unsafe fn shared_in_file<T>() -> (&'static T, Descriptor) {
+    // SAFETY: a terminated name, and flags.
+    let file = unsafe { libc::memfd_create(c"shared".as_ptr(), 0) };
+    assert!(file >= 0, "memfd_create: {:?}", sys::last_errno());
+    let size = libc::off_t::try_from(size_of::<T>()).expect("a small size");
+    // SAFETY: takes integers.
+    assert_eq!(unsafe { libc::ftruncate(file, size) }, 0, "ftruncate");
+    // SAFETY: the file is new, so of zeroes; the rest is the caller's promise.
+    (unsafe { shared_from_file(file) }, file)
+}
+
+/// What another program made with [`shared_in_file`].
+///
+/// # Safety
+/// The file is of the same type, whose values may change at any time.
+pub unsafe fn shared_from_file<T>(file: Descriptor) -> &'static T {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let (size, flags) = (size_of::<T>(), libc::MAP_SHARED);
+    // SAFETY: a fresh mapping.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, file, 0) };
+    assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());
+    // SAFETY: mapped for good, aligned to a page; the rest is the caller's promise.
+    unsafe { &*memory.cast::<T>() }
+}
+
 /// Forks; the child runs the body and ends with status 0 if it returns.
 #[must_use]
 pub fn fork_child(body: impl FnOnce()) -> Child {

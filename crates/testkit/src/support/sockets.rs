@@ -25,6 +25,25 @@ impl Family {
         }
     }
 
+    /// The family of an address.
+    #[must_use]
+    pub fn of(address: SocketAddr) -> Self {
+        if address.is_ipv4() {
+            Self::V4
+        } else {
+            Self::V6
+        }
+    }
+
+    /// Its word on a command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "v4",
+            Self::V6 => "v6",
+        }
+    }
+
     /// The other family.
     #[must_use]
     pub fn other(self) -> Self {
@@ -114,11 +133,7 @@ pub fn listener_on_own_port(family: Family) -> (Descriptor, SocketAddr) {
 /// A socket connected to a listener.
 #[must_use]
 pub fn connect_to(address: SocketAddr) -> Descriptor {
-    let family = if address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    };
+    let family = Family::of(address);
     let socket = tcp_for(Side::Client, family);
     sys::connect(socket, address).expect("connect");
     socket

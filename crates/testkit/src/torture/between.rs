@@ -6,12 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use netchannel_namespaces::Configuration;
+use netchannel_testkit::far::await_announcement;
 use netchannel_testkit::support::{Family, SKIPPED, tcp};
-use netchannel_testkit::sys;
-use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts};
+use netchannel_testkit::sys::{self, Descriptor};
+use netchannel_testkit::two_hosts::{Carrier, HostsError, TwoHosts, Which};
 
 use crate::program::{Program, this_program};
-use crate::{Mode, Options, ends};
+use crate::{Mode, Options, ends, step};
 
 /// How long a program may take to end after it has done its work.
 const LATEST: Duration = Duration::from_secs(30);
@@ -43,25 +44,32 @@ pub fn run(options: &Options, modes: &[Mode], families: &[Family]) -> i32 {
 
 /// The server's end, as a program of its own. It prints its address.
 pub fn serve(options: &Options, mode: Mode, duration: Duration) {
-    let family = if options.address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    };
-    let listening = tcp(family);
-    sys::bind(listening, options.address).expect("bind");
-    sys::listen(listening, 1024).expect("listen");
-    println!(
-        "ready {}",
-        sys::getsockname(listening).expect("getsockname")
-    );
+    let listening = listen_at(options.address, 1024);
     ends::serve(listening, options, mode, duration);
     println!("PASS served");
 }
 
+/// A listener of which the other host knows. Its address is printed.
+pub fn listen_at(address: SocketAddr, backlog: libc::c_int) -> Descriptor {
+    let listening = tcp(Family::of(address));
+    step::keep_urgent_bytes(listening);
+    sys::bind(listening, address).expect("bind");
+    sys::listen(listening, backlog).expect("listen");
+    await_announcement();
+    let name = sys::getsockname(listening).expect("getsockname");
+    println!("ready {name}");
+    listening
+}
+
 /// Makes two hosts. Returns the exit status if they cannot be made.
 pub fn make_hosts(options: &Options) -> Result<TwoHosts, i32> {
-    make_hosts_with(options, &Configuration::default())
+    match options.tenant {
+        None => make_hosts_with(options, &Configuration::default()),
+        Some(tenant) => made(TwoHosts::make_with_tenant(
+            options.netchannel.as_deref(),
+            tenant == Tenant::OverChannels,
+        )),
+    }
 }
 
 /// As [`make_hosts`], with more configuration of the daemons.
@@ -69,7 +77,13 @@ pub fn make_hosts_with(
     options: &Options,
     configuration: &Configuration<'_>,
 ) -> Result<TwoHosts, i32> {
-    let made = TwoHosts::make_with(options.netchannel.as_deref(), configuration);
+    made(TwoHosts::make_with(
+        options.netchannel.as_deref(),
+        configuration,
+    ))
+}
+
+fn made(made: Result<TwoHosts, HostsError>) -> Result<TwoHosts, i32> {
     made.map_err(|absent| match absent {
         HostsError::Unsupported(text) => {
             println!("skipped: {text}");
@@ -84,18 +98,66 @@ pub fn make_hosts_with(
 
 /// The transport of a run's connections.
 pub fn carrier(options: &Options) -> Carrier {
-    match options.netchannel {
-        Some(_) => Carrier::NetChannel,
-        None => Carrier::Kernel,
+    match (&options.netchannel, options.tenant) {
+        (None, _) => Carrier::Kernel,
+        (Some(_), None) => Carrier::NetChannel,
+        (Some(_), Some(Tenant::OverChannels)) => Carrier::TenantOverChannels,
+        (Some(_), Some(_)) => Carrier::Tenant,
     }
 }
 
-/// Host b's address of a family.
-pub fn address_of_b(hosts: &TwoHosts, family: Family) -> IpAddr {
-    let b = &hosts.hosts().b;
+/// What a tenant of host a does, where one end is a tenant's program. Kernel TCP is at the other end of the first two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenant {
+    /// It connects.
+    Out,
+    /// It listens at published ports.
+    In,
+    /// It connects over channels to NetChannel.
+    OverChannels,
+}
+
+impl Tenant {
+    /// The tenant of a word of the command line.
+    pub fn of(word: &str) -> Option<Self> {
+        match word {
+            "out" => Some(Self::Out),
+            "in" => Some(Self::In),
+            "channels" => Some(Self::OverChannels),
+            _ => None,
+        }
+    }
+}
+
+/// Where the two ends of a run are, and what carries its connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    pub carrier: Carrier,
+    pub server: Which,
+    pub client: Which,
+}
+
+impl Places {
+    /// The places that the options name.
+    pub fn of(options: &Options) -> Self {
+        let (server, client) = match options.tenant {
+            Some(Tenant::In) => (Which::A, Which::B),
+            _ => (Which::B, Which::A),
+        };
+        Self {
+            carrier: carrier(options),
+            server,
+            client,
+        }
+    }
+}
+
+/// A host's address of a family.
+pub fn address_of(hosts: &TwoHosts, which: Which, family: Family) -> IpAddr {
+    let host = hosts.host(which);
     match family {
-        Family::V4 => IpAddr::V4(b.v4(0)),
-        Family::V6 => IpAddr::V6(b.v6(0)),
+        Family::V4 => IpAddr::V4(host.v4(0)),
+        Family::V6 => IpAddr::V6(host.v6(0)),
     }
 }
 
@@ -126,8 +188,9 @@ impl Transfer {
                 .args(["--threads", &options.threads.to_string()])
                 .args(["--patience", &options.patience.as_secs().to_string()]);
         };
-        let address = SocketAddr::new(address_of_b(hosts, family), 0);
-        let mut command = hosts.command(&this_program(), hosts.b(), carrier(options));
+        let places = Places::of(options);
+        let address = SocketAddr::new(address_of(hosts, places.server, family), 0);
+        let mut command = hosts.command(&this_program(), places.server, places.carrier);
         command.arg("serve");
         words(&mut command, address);
         let mut server = Program::start(command);
@@ -136,7 +199,7 @@ impl Transfer {
             Some(Ok(address)) => address,
             _ => panic!("the server says {line:?}: {}", server.rest()),
         };
-        let mut command = hosts.command(&this_program(), hosts.a(), carrier(options));
+        let mut command = hosts.command(&this_program(), places.client, places.carrier);
         command.arg("drive");
         words(&mut command, address);
         Self {

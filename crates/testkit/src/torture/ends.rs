@@ -9,7 +9,7 @@ use netchannel_testkit::support::{Family, count_descriptors, tcp};
 use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::interrupter::Interrupter;
-use crate::{Mode, Options, STOP, blocking, handed, readiness, receiver, send_number};
+use crate::{Mode, Options, STOP, blocking, handed, readiness, receiver, send_number, shared};
 
 /// How many descriptors a library may keep for later use when all connections have ended, however many there were
 /// (thousands): some pools of 64, or one for each of the 16 processes that were connected last.
@@ -36,6 +36,7 @@ pub fn serve(listening: Descriptor, options: &Options, mode: Mode, duration: Dur
             readiness::serve(listening, seed, kind, patience);
         }),
         Mode::Handed => handed::serve(listening, seed),
+        Mode::Shared => shared::serve(listening, seed),
     }
     let after = count_descriptors();
     assert!(
@@ -74,16 +75,13 @@ pub fn drive(address: SocketAddr, options: &Options, mode: Mode, duration: Durat
             several(threads, move || readiness::drive(plan, &numbers));
         }
         Mode::Handed => handed::drive(address, seed, connections, &numbers, end),
+        Mode::Shared => shared::drive(address, seed, connections, &numbers, end),
     }
     let stops = match mode {
-        Mode::Blocking | Mode::Handed => 1,
+        Mode::Blocking | Mode::Handed | Mode::Shared => 1,
         Mode::Readiness(_) => threads,
     };
-    let family = if address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    };
+    let family = Family::of(address);
     for _ in 0..stops {
         let socket = tcp(family);
         sys::connect(socket, address).expect("connect");

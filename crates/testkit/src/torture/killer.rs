@@ -16,6 +16,7 @@ use crate::readiness::{Kind, Loop};
 use crate::receiver::Receiver;
 use crate::script::{Role, Script};
 use crate::sender::Sender;
+use crate::step::keep_urgent_bytes;
 use crate::{Options, accept_script, try_open};
 
 const MOST: usize = 4;
@@ -84,6 +85,7 @@ fn round(options: &Options, random: &mut Random, ledger: &Ledger, number: u64) -
     let kind = [Kind::Poll, Kind::Level, Kind::Edge][random.below(3)];
     if random.once_in(2) {
         let (listening, address) = listener(family);
+        keep_urgent_bytes(listening);
         let child = fork_child(|| {
             sys::close(listening).expect("close");
             let open = |index: usize| {
@@ -100,6 +102,7 @@ fn round(options: &Options, random: &mut Random, ledger: &Ledger, number: u64) -
         let ready = Baton::new();
         let child = fork_child(|| {
             let (listening, address) = listener(family);
+            keep_urgent_bytes(listening);
             ready.send(u64::from(address.port()));
             let mut sockets = Vec::new();
             for _ in 0..count {

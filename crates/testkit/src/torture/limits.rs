@@ -171,11 +171,7 @@ fn word(bytes: &[u8], index: usize) -> Option<u64> {
 /// The server runs until it has answered a number of connections and seen their end.
 pub fn serve(options: &Options) {
     let rounds = options.rounds.unwrap_or(CONNECTIONS);
-    let family = if options.address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    };
+    let family = Family::of(options.address);
     let (listening, address) = listener_with(family, 4096);
     set_nonblocking(listening);
     let set = sys::epoll_create().expect("epoll_create");
@@ -286,11 +282,7 @@ pub fn drive(options: &Options) {
 
 /// A connection whose question has been sent. `None` if no descriptor number is left.
 fn connect(options: &Options, number: u64) -> Option<Descriptor> {
-    let domain = if options.address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    };
+    let domain = Family::of(options.address);
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     let socket = match sys::socket(domain.domain(), kind, 0) {
         Ok(socket) => socket,

@@ -12,6 +12,7 @@ mod errors;
 mod faults;
 mod flow;
 mod handed;
+mod holders;
 mod hostile;
 mod interrupter;
 mod killer;
@@ -47,7 +48,7 @@ use readiness::Kind;
 use script::Script;
 
 const USAGE: &str = "usage:
-  torture bytes  [OPTIONS] [--mode blocking|poll|level|edge|handed|all]
+  torture bytes  [OPTIONS] [--mode blocking|poll|level|edge|handed|shared|all]
   torture killer [OPTIONS] [--rounds N]
   torture hostile [OPTIONS] [--rounds N]
   torture servers [OPTIONS] [--rounds N] [--only SHAPE] [--except SHAPE]
@@ -58,8 +59,9 @@ const USAGE: &str = "usage:
   torture handed [OPTIONS] [--rounds N]
                      one connection whose ends go from process to process, by fork, exec, spawn and messages, while bytes
                      flow both ways. Rounds are such connections
-  torture between [OPTIONS] [--mode M] [--netchannel PROGRAM]
-                     bytes between two hosts, over kernel TCP without a program
+  torture between [OPTIONS] [--mode M|servers] [--netchannel PROGRAM] [--tenant out|in|channels]
+                     bytes or servers between two hosts, over kernel TCP without a program. A tenant of one host connects
+                     to kernel TCP of the other one (out), serves it (in), or connects over channels
   torture faults [OPTIONS] [--netchannel PROGRAM] [--only NAME]
                      bytes between two hosts while channels are killed, a cable is out, a daemon dies; what
                      daemons cannot take; over kernel TCP without a program. Rounds are clients to kill
@@ -107,6 +109,10 @@ struct Options {
     milliseconds: u64,
     /// How long connections may make no progress.
     patience: Duration,
+    /// What a tenant does, where one end is a tenant's.
+    tenant: Option<between::Tenant>,
+    /// The descriptor of the board that programs of a round share.
+    board: Descriptor,
     /// The index of this process among several users or programs.
     index: usize,
 }
@@ -127,6 +133,8 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
         milliseconds: 0,
         patience: PATIENCE,
+        tenant: None,
+        board: -1,
         index: 0,
     };
     let mut rest = arguments.iter();
@@ -158,6 +166,11 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             }
             "--milliseconds" => options.milliseconds = number()?,
             "--index" => options.index = usize::try_from(number()?).unwrap_or(0),
+            "--tenant" => match between::Tenant::of(value) {
+                Some(tenant) => options.tenant = Some(tenant),
+                None => return Err(format!("--tenant {value}: say out, in or channels")),
+            },
+            "--board" => options.board = Descriptor::try_from(number()?).unwrap_or(-1),
             "--patience" => options.patience = Duration::from_secs(number()?),
             "--family" if value == "v4" => options.family = Some(Family::V4),
             "--family" if value == "v6" => options.family = Some(Family::V6),
@@ -174,14 +187,17 @@ enum Mode {
     Readiness(Kind),
     /// Each connection goes from process to process.
     Handed,
+    /// Each connection has several writers and readers.
+    Shared,
 }
 
-const MODES: [(&str, Mode); 5] = [
+const MODES: [(&str, Mode); 6] = [
     ("blocking", Mode::Blocking),
     ("poll", Mode::Readiness(Kind::Poll)),
     ("level", Mode::Readiness(Kind::Level)),
     ("edge", Mode::Readiness(Kind::Edge)),
     ("handed", Mode::Handed),
+    ("shared", Mode::Shared),
 ];
 
 impl Mode {
@@ -219,6 +235,9 @@ fn main() {
         Ok(options) => options,
         Err(text) => usage(&text),
     };
+    if command == "between" && options.mode == "servers" {
+        std::process::exit(servers::run_apart(&options));
+    }
     let Some(modes) = modes(&options.mode) else {
         usage("there is no such mode")
     };
@@ -254,6 +273,8 @@ fn main() {
         "servers" => std::process::exit(servers::run(&options)),
         "shared" => std::process::exit(shared::run(&options)),
         "handed" => std::process::exit(handed::run(&options)),
+        "servers-serve" => servers::serve(&options),
+        "servers-drive" => servers::drive(&options),
         "servers-executed" => servers::executed(&options),
         "limits-serve" => limits::serve(&options),
         "limits-drive" => limits::drive(&options),
@@ -287,6 +308,7 @@ fn bytes(options: &Options, mode: Mode, family: Family, duration: Duration) {
     let ready = Baton::new();
     let server = fork_child(|| {
         let (listening, address) = listener_with(family, 1024);
+        step::keep_urgent_bytes(listening);
         ready.send(u64::from(address.port()));
         ends::serve(listening, options, mode, duration);
     });
@@ -316,18 +338,14 @@ fn set_buffers(socket: Descriptor, script: &Script) {
 
 /// Connects for a script and sends its number. `None` if the other end died meanwhile.
 fn try_open(address: SocketAddr, script: &Script) -> Outcome<Option<Descriptor>> {
-    let family = if address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    };
-    let socket = tcp(family);
+    let socket = tcp(Family::of(address));
     set_buffers(socket, script);
     if let Err(errno) = uninterrupted(|| sys::connect(socket, address)) {
         sys::close(socket).expect("close");
         return Err(errno);
     }
-    step::expect_as_new(socket);
+    step::expect_as_new(socket, 0);
+    step::keep_urgent_bytes(socket);
     match send_number(socket, script.number) {
         Ok(()) => Ok(Some(socket)),
         Err(Errno(libc::ECONNRESET | libc::EPIPE)) => {
@@ -354,7 +372,7 @@ fn open(address: SocketAddr, script: &Script) -> Descriptor {
 
 /// The number that a client sent over a new connection, or `None` if the client died before.
 fn read_number(socket: Descriptor) -> Option<u64> {
-    step::expect_as_new(socket);
+    step::expect_as_new(socket, 1);
     let mut bytes = [0_u8; 8];
     match uninterrupted(|| sys::recv(socket, &mut bytes, libc::MSG_WAITALL)) {
         Ok(8) => Some(u64::from_be_bytes(bytes)),

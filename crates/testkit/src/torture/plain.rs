@@ -10,7 +10,7 @@ use netchannel_testkit::support::Family;
 use netchannel_testkit::two_hosts::{Carrier, TwoHosts, Which};
 
 use crate::Options;
-use crate::between::address_of_b;
+use crate::between::address_of;
 use crate::program::{Program, this_program};
 
 /// Within this time a waiting program must have noticed a fault.
@@ -18,7 +18,7 @@ pub const NOTICE: Duration = Duration::from_secs(20);
 
 /// A free port of host b.
 pub fn any_of_b(hosts: &TwoHosts) -> String {
-    format!("{}:0", address_of_b(hosts, Family::V4))
+    format!("{}:0", address_of(hosts, hosts.b(), Family::V4))
 }
 
 /// Starts one of the plain programs on a host, under NetChannel if that is under test.

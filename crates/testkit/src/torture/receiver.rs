@@ -19,6 +19,8 @@ pub struct Receiver {
     /// How long the stream is.
     pub total: usize,
     random: Random,
+    /// Whether some bytes are urgent: a call ends before the last of them, and a splice can not go on there.
+    urgent: bool,
     buffer: Vec<u8>,
     /// Whether a call that waits ends after a while.
     limited: bool,
@@ -52,6 +54,7 @@ impl Receiver {
             stream: script.stream(role.other()),
             total: script.sends(role.other()),
             random: script.sizes(role, 2),
+            urgent: script.urgent,
             buffer: vec![0; LARGEST],
             limited: false,
             pipe: None,
@@ -144,7 +147,8 @@ impl Receiver {
                     never_waits: false,
                 };
             }
-            10 => return self.splice(length),
+            10 if !self.urgent => return self.splice(length),
+            10 => self.expect_no_urgent_byte(),
             11 => return self.as_many_as_told(length),
             12 => return self.without_waiting(length),
             13 => self.up_to_a_bad_part(middle),
@@ -192,7 +196,9 @@ impl Receiver {
         let told = sys::ioctl_int(self.socket, libc::FIONREAD, 0);
         let told = usize::try_from(told.unwrap_or(0)).unwrap_or(0);
         let attempt = self.receive_at_once(length);
-        let few = attempt.answer.is_ok_and(|size| size < told.min(length))
+        let few = attempt
+            .answer
+            .is_ok_and(|size| !self.urgent && size < told.min(length))
             || told > 0 && attempt.answer == Err(Errno(libc::EAGAIN));
         assert!(
             !few,
@@ -213,6 +219,13 @@ impl Receiver {
             self.position
         );
         attempt
+    }
+
+    /// Urgent bytes are in the stream.
+    fn expect_no_urgent_byte(&mut self) -> Outcome<usize> {
+        let answer = sys::recv(self.socket, &mut self.buffer[..1], libc::MSG_OOB);
+        assert_eq!(answer, Err(Errno(libc::EINVAL)), "{}", self.name);
+        Err(Errno(libc::EINTR))
     }
 
     fn receive_at_once(&mut self, length: usize) -> Attempt {

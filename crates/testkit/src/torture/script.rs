@@ -55,6 +55,8 @@ pub struct Script {
     pub ending: Ending,
     /// Sizes of the buffers to set, or `None`.
     pub buffers: Option<libc::c_int>,
+    /// Whether some bytes are sent as urgent ones, which stay in the stream.
+    pub urgent: bool,
 }
 
 impl Script {
@@ -86,6 +88,7 @@ impl Script {
             to_client,
             ending,
             buffers,
+            urgent: number % 4 == 3,
         }
     }
 
@@ -112,6 +115,7 @@ impl Script {
             to_client,
             ending: Ending::Killed,
             buffers: None,
+            urgent: number % 4 == 3,
         }
     }
 

@@ -13,6 +13,8 @@ pub struct Sender {
     stream: Stream,
     total: usize,
     random: Random,
+    /// Whether some bytes are urgent.
+    urgent: bool,
     /// Whether a call that waits ends after a while.
     limited: bool,
     /// The bytes that a splice has left over come before all others.
@@ -49,6 +51,7 @@ impl Sender {
             stream: script.stream(role),
             total: script.sends(role),
             random: script.sizes(role, 1),
+            urgent: script.urgent,
             limited: false,
             pipe: None,
             position: 0,
@@ -128,6 +131,7 @@ impl Sender {
             10 => return self.file(length),
             11 => return self.fill_and_splice(bytes),
             12 => return self.without_waiting(bytes),
+            13 if self.urgent => sys::send(socket, bytes, flags | libc::MSG_OOB),
             13 => self.up_to_a_bad_part(first),
             _ => sys::send(socket, bytes, flags),
         })

@@ -49,14 +49,20 @@ pub fn change_an_option(socket: Descriptor, random: &mut Random) {
     }
 }
 
-/// A new connection has nothing of what was changed at an earlier one.
-pub fn expect_as_new(socket: Descriptor) {
+/// Leaves urgent bytes in the streams of a socket, and of what a listener accepts.
+pub fn keep_urgent_bytes(socket: Descriptor) {
+    set_int(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
+}
+
+/// A new connection has nothing of what was changed at an earlier one, but what its listener hands down
+/// (`SO_OOBINLINE`).
+pub fn expect_as_new(socket: Descriptor, inline: libc::c_int) {
     use libc::{IPPROTO_TCP as TCP, SOL_SOCKET as SOCKET};
     assert_eq!(sys::fcntl(socket, libc::F_GETFL, 0), Ok(libc::O_RDWR));
     for (level, name, new) in [
         (SOCKET, libc::SO_RCVLOWAT, 1),
         (SOCKET, libc::SO_KEEPALIVE, 0),
-        (SOCKET, libc::SO_OOBINLINE, 0),
+        (SOCKET, libc::SO_OOBINLINE, inline),
         (TCP, libc::TCP_NODELAY, 0),
         (TCP, libc::TCP_CORK, 0),
         (TCP, libc::TCP_NOTSENT_LOWAT, 0),

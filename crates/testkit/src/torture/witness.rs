@@ -68,7 +68,7 @@ fn echo(mut stream: TcpStream) -> String {
 
 /// As [`serve`], for a thousand connections.
 fn serve_many(address: SocketAddr) {
-    let family = family(address);
+    let family = Family::of(address);
     let listening = tcp(family);
     sys::bind(listening, address).expect("bind");
     sys::listen(listening, 4096).expect("listen");
@@ -93,7 +93,7 @@ pub fn all_made(count: usize) -> String {
 /// Connects many times without blocking, `--rounds` times, from the address in `--only`, and asks each connection for
 /// an echo.
 fn many(options: &Options) {
-    let family = family(options.address);
+    let family = Family::of(options.address);
     let count = usize::try_from(options.rounds.unwrap_or(1)).unwrap_or(1);
     let start = Instant::now();
     let mut errors: Vec<String> = Vec::new();
@@ -153,7 +153,7 @@ fn many(options: &Options) {
 
 /// Connects `--index` times, blocking or not, and is then killed at once.
 fn victim(options: &Options) {
-    let family = family(options.address);
+    let family = Family::of(options.address);
     for number in 0..options.index {
         let socket = if number % 2 == 0 {
             tcp(family)
@@ -189,14 +189,6 @@ fn ping(address: SocketAddr, duration: Duration) {
         thread::sleep(Duration::from_millis(2));
     }
     print_line(&format!("paused {}", worst.as_millis()));
-}
-
-fn family(address: SocketAddr) -> Family {
-    if address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    }
 }
 
 /// Accepts connections and never reads.

@@ -19,6 +19,7 @@ use netchannel_testkit::sys;
 
 use crate::rounds::{self, LONGEST};
 use crate::script::{Role, Script};
+use crate::step::keep_urgent_bytes;
 use crate::{Options, interrupter, set_buffers};
 
 use end::{End, script};
@@ -61,10 +62,12 @@ pub fn run(options: &Options) -> i32 {
 fn play(plan: &Plan) {
     interrupter::prepare();
     let (listening, address) = listener(plan.family);
+    keep_urgent_bytes(listening);
     let seed = plan.script.seed;
     let client = rounds::start(|| {
         sys::close(listening).expect("close");
         let socket = tcp(plan.family);
+        keep_urgent_bytes(socket);
         set_buffers(socket, &plan.script);
         sys::connect(socket, address).expect("connect");
         go_on(End::begin(seed, Role::Client, socket));

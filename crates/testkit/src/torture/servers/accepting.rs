@@ -350,13 +350,8 @@ fn locked<T>(lock: &Descriptor, work: impl FnOnce() -> T) -> T {
 /// Executes this program on descriptor 0.
 fn execute(plan: &Plan) -> ! {
     use std::os::unix::process::CommandExt;
-    let family = if plan.family == netchannel_testkit::support::Family::V4 {
-        "v4"
-    } else {
-        "v6"
-    };
     let error = std::process::Command::new(crate::program::this_program())
-        .args(["servers-executed", "--family", family])
+        .args(["servers-executed", "--family", plan.family.name()])
         .args(["--seed", &plan.seed.to_string()])
         .exec();
     panic!("exec: {error}");

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use netchannel_testkit::support::shared_zeroed;
-use netchannel_testkit::sys;
+use netchannel_testkit::support::{shared_from_file, shared_in_file, shared_zeroed};
+use netchannel_testkit::sys::{self, Descriptor};
 
 /// The most processes of a round at the same time that a signal can find.
 const PLACES: usize = 128;
@@ -11,6 +11,7 @@ const PLACES: usize = 128;
 struct Shared {
     processes: [AtomicI32; PLACES],
     ends: AtomicBool,
+    has_served: AtomicBool,
     next: AtomicU64,
     /// Servers that were killed, and connections that broke.
     killed: AtomicU64,
@@ -26,6 +27,19 @@ impl Board {
     pub fn new() -> Self {
         // SAFETY: only atomics, for which zeroes are valid.
         Self(unsafe { shared_zeroed() })
+    }
+
+    /// As [`Self::new`], for programs that the caller starts: they inherit the descriptor.
+    pub fn for_programs() -> (Self, Descriptor) {
+        // SAFETY: only atomics, for which zeroes are valid.
+        let (shared, file) = unsafe { shared_in_file() };
+        (Self(shared), file)
+    }
+
+    /// The board of the program that started this one.
+    pub fn inherited(file: Descriptor) -> Self {
+        // SAFETY: only atomics.
+        Self(unsafe { shared_from_file(file) })
     }
 
     /// The calling process may be signalled from now on. Without a free place it is not.
@@ -68,6 +82,16 @@ impl Board {
     /// Tells all that accept to end at their next connection.
     pub fn end(&self) {
         self.0.ends.store(true, Ordering::SeqCst);
+    }
+
+    /// The server has ended.
+    pub fn note_served(&self) {
+        self.0.has_served.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server has ended.
+    pub fn has_served(&self) -> bool {
+        self.0.has_served.load(Ordering::SeqCst)
     }
 
     /// Whether those that accept are to end.

@@ -11,6 +11,7 @@ use crate::flow::Flow;
 use crate::readiness::Loop;
 use crate::script::{Role, Script};
 use crate::send_number;
+use crate::step::keep_urgent_bytes;
 
 use super::board::Board;
 use super::conduct::conduct;
@@ -95,6 +96,7 @@ fn open(address: SocketAddr, plan: &Plan, number: u64) -> Descriptor {
         set_blocking(socket);
         socket
     };
+    keep_urgent_bytes(socket);
     let sent = uninterrupted(|| send_number(socket, number));
     assert!(
         sent.is_ok() || plan.may_break(Role::Client),

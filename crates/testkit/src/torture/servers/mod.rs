@@ -11,31 +11,35 @@
 //! ```
 
 mod accepting;
+mod apart;
 mod board;
 mod clients;
 mod conduct;
 mod pest;
 mod shape;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use netchannel_testkit::support::{
-    Child, Ended, Family, PATIENCE, Random, fork_child, listener_with, poll_one,
+    Child, Ended, Family, PATIENCE, Random, fork_child, listener_with, poll_one, tcp,
 };
 use netchannel_testkit::sys;
 
 use crate::rounds::{LONGEST, await_end};
+use crate::step::keep_urgent_bytes;
 use crate::{Options, interrupter, rounds};
+pub use apart::{drive, run as run_apart, serve};
 use board::Board;
 use shape::{Plan, Way};
 
 /// Runs rounds until the time is over or `--rounds` rounds are done.
 pub fn run(options: &Options) -> i32 {
-    let (only, except) = (&options.only, &options.except);
-    let wanted = |name: &str| {
-        name.contains(only) && !except.as_ref().is_some_and(|except| name.contains(except))
-    };
-    let draw = |seed| Plan::draw(seed, options.family, wanted);
+    play_rounds(options, play)
+}
+
+fn play_rounds(options: &Options, play: impl Fn(&Plan)) -> i32 {
+    let draw = |seed| draw(options, seed);
     let mut connections = 0_u64;
     let played = rounds::run(options, "servers", draw, play, |plan| {
         connections += plan.connections;
@@ -46,6 +50,14 @@ pub fn run(options: &Options) -> i32 {
         played,
         &format!("{connections} connections"),
     )
+}
+
+/// The plan of a seed, of a shape that the options name.
+fn draw(options: &Options, seed: u64) -> Plan {
+    let (only, except) = (&options.only, &options.except);
+    Plan::draw(seed, options.family, |name| {
+        name.contains(only) && !except.as_ref().is_some_and(|except| name.contains(except))
+    })
 }
 
 /// Serves the connection that this program was executed on, by the plan of the round's seed.
@@ -70,13 +82,22 @@ fn start(board: &Board, work: impl FnOnce()) -> Child {
 fn play(plan: &Plan) {
     interrupter::prepare();
     let board = Board::new();
-    let family = plan.family;
-    let (listening, address) = listener_with(family, 128);
-    let server = start(&board, || accepting::serve(listening, plan, &board));
+    let (listening, address) = listener_with(plan.family, 128);
+    keep_urgent_bytes(listening);
+    let server = start(&board, || {
+        accepting::serve(listening, plan, &board);
+        board.note_served();
+    });
     sys::close(listening).expect("close");
-    let drive = |way: &Way| start(&board, || clients::drive(address, plan, &board, *way));
+    play_clients(plan, &board, address);
+    assert_eq!(await_end(&server), Ended::Exit(0), "the server");
+}
+
+/// What the clients of a round do, and whoever disturbs it, until the server has ended.
+fn play_clients(plan: &Plan, board: &Board, address: SocketAddr) {
+    let drive = |way: &Way| start(board, || clients::drive(address, plan, board, *way));
     let clients: Vec<_> = plan.clients.iter().map(drive).collect();
-    let pest = plan.pest.then(|| fork_child(|| pest::run(plan, &board)));
+    let pest = plan.pest.then(|| fork_child(|| pest::run(plan, board)));
     for client in &clients {
         assert_eq!(await_end(client), Ended::Exit(0), "a client");
     }
@@ -84,7 +105,7 @@ fn play(plan: &Plan) {
         pest.kill();
         board.resume_all();
     }
-    stop(&board, family, address, &server);
+    stop(board, plan.family, address);
     let (killed, broken) = board.killed_and_broken();
     assert!(
         broken <= killed,
@@ -93,18 +114,12 @@ fn play(plan: &Plan) {
 }
 
 /// Wakes whoever waits for a connection until the server has ended.
-fn stop(board: &Board, family: Family, address: std::net::SocketAddr, server: &Child) {
+fn stop(board: &Board, family: Family, address: SocketAddr) {
     board.end();
     let start = Instant::now();
-    loop {
-        let (ended, status) = sys::waitpid(server.process, libc::WNOHANG).expect("waitpid");
-        if ended == server.process {
-            let status = netchannel_testkit::support::ended(status);
-            assert_eq!(status, Ended::Exit(0), "the server");
-            return;
-        }
+    while !board.has_served() {
         assert!(start.elapsed() < PATIENCE, "the server does not end");
-        let socket = netchannel_testkit::support::tcp(family);
+        let socket = tcp(family);
         if sys::connect(socket, address).is_ok() {
             poll_one(socket, libc::POLLIN, 20);
         }

@@ -8,6 +8,7 @@
 //!    `-- receiving process: accepts, its threads or children read to the end and tally what they got
 //! ```
 
+mod ends;
 mod reader;
 mod wait;
 mod writer;
@@ -15,11 +16,13 @@ mod writer;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netchannel_testkit::support::{Family, Random, listener, set_int, shared_zeroed, tcp};
-use netchannel_testkit::sys;
+use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::Options;
 use crate::interrupter::{self, Interrupter};
 use crate::rounds;
+
+pub use ends::{drive, serve};
 
 /// The most writers: their number is in the upper bits of a byte.
 const WRITERS: usize = 8;
@@ -109,8 +112,6 @@ pub fn run(options: &Options) -> i32 {
 
 /// One round.
 fn play(plan: &Plan) {
-    // SAFETY: atomics.
-    let tally: &Tally = unsafe { shared_zeroed() };
     interrupter::prepare();
     let (listening, address) = listener(plan.family);
     if let Some(size) = plan.buffers {
@@ -123,26 +124,35 @@ fn play(plan: &Plan) {
             set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, size);
         }
         sys::connect(socket, address).expect("connect");
-        act(plan, plan.writing, plan.writers.len(), |writer| {
-            writer::write(
-                socket,
-                writer,
-                plan.writers[writer],
-                &mut plan.random(writer),
-            );
-        });
-        sys::shutdown(socket, libc::SHUT_WR).expect("shutdown");
-        // The readers have all bytes before the connection goes.
-        assert_eq!(sys::recv(socket, &mut [0_u8], libc::MSG_WAITALL), Ok(0));
+        send(plan, socket);
     });
     let socket = sys::accept(listening).expect("accept");
     sys::close(listening).expect("close");
+    receive(plan, socket);
+    rounds::expect_end(&sending, "the sender");
+}
+
+/// The end that sends.
+fn send(plan: &Plan, socket: Descriptor) {
+    act(plan, plan.writing, plan.writers.len(), |writer| {
+        let (bytes, mut random) = (plan.writers[writer], plan.random(writer));
+        writer::write(socket, writer, bytes, &mut random);
+    });
+    sys::shutdown(socket, libc::SHUT_WR).expect("shutdown");
+    // The readers have all bytes before the connection goes.
+    assert_eq!(sys::recv(socket, &mut [0_u8], libc::MSG_WAITALL), Ok(0));
+    sys::close(socket).expect("close");
+}
+
+/// The end that receives, and tallies.
+fn receive(plan: &Plan, socket: Descriptor) {
+    // SAFETY: atomics.
+    let tally: &Tally = unsafe { shared_zeroed() };
     act(plan, plan.reading, plan.readers, |reader| {
         let random = plan.random(WRITERS + reader);
         reader::read(socket, checks(plan), tally, random);
     });
     sys::close(socket).expect("close");
-    rounds::expect_end(&sending, "the sender");
     for (writer, bytes) in plan.writers.iter().enumerate() {
         for value in 0..COUNTED {
             let expected = bytes / COUNTED + usize::from(value < bytes % COUNTED);

@@ -66,11 +66,7 @@ impl Client {
         }
         let shape = SHAPES[usize::from(state.to_le_bytes()[0]) % SHAPES.len()];
         let address = self.destination(shape, index);
-        let family = if address.is_ipv4() {
-            Family::V4
-        } else {
-            Family::V6
-        };
+        let family = Family::of(address);
         let socket = tcp(family);
         let start = Instant::now();
         let connected = sys::connect(socket, address);

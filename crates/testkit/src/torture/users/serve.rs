@@ -113,11 +113,7 @@ fn port(index: usize) -> u16 {
 /// Listens at one of the ports, unless another socket has it.
 fn listen(index: usize, shape: Shape) -> Option<Descriptor> {
     let address = shape.address(port(index));
-    let family = if address.is_ipv4() {
-        Family::V4
-    } else {
-        Family::V6
-    };
+    let family = Family::of(address);
     let socket = tcp(family);
     set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
     if sys::bind(socket, address).is_err() || sys::listen(socket, 512).is_err() {

@@ -1,0 +1,70 @@
+//! The two ends of a run whose connections have a process of their own on either side.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use netchannel_testkit::support::Child;
+use netchannel_testkit::sys::{self, Descriptor};
+
+use crate::{STOP, accept_script, interrupter, rounds};
+
+/// The most connections at the same time.
+const MOST: usize = 4;
+
+/// Processes that have a connection.
+#[derive(Default)]
+struct Holders(Vec<Child>);
+
+impl Holders {
+    /// Starts one more, after the oldest one has ended where there are many.
+    fn start(&mut self, most: usize, work: impl FnOnce()) {
+        if self.0.len() >= most {
+            rounds::expect_end(&self.0.remove(0), "a holder");
+        }
+        self.0.push(rounds::start(work));
+    }
+
+    fn end(self) {
+        self.0
+            .iter()
+            .for_each(|child| rounds::expect_end(child, "a holder"));
+    }
+}
+
+/// Serves connections until a client sends the stop number: a process for each does `work` with its number and socket.
+pub fn serve(listening: Descriptor, work: impl Fn(u64, Descriptor)) {
+    interrupter::prepare();
+    let mut holders = Holders::default();
+    loop {
+        let socket = sys::accept(listening).expect("accept");
+        let Some(number) = accept_script(socket) else {
+            sys::close(socket).expect("close");
+            continue;
+        };
+        if number == STOP {
+            holders.end();
+            return sys::close(socket).expect("close");
+        }
+        holders.start(2 * MOST, || {
+            sys::close(listening).expect("close");
+            work(number, socket);
+        });
+        sys::close(socket).expect("close");
+    }
+}
+
+/// Opens connections until `end`: a process for each does what `begin` returns for its number.
+pub fn drive<Work: FnOnce()>(
+    connections: usize,
+    numbers: &AtomicU64,
+    end: Instant,
+    begin: impl Fn(u64) -> Work,
+) {
+    interrupter::prepare();
+    let mut holders = Holders::default();
+    while Instant::now() < end {
+        let number = numbers.fetch_add(1, Ordering::Relaxed);
+        holders.start(connections.min(MOST), begin(number));
+    }
+    holders.end();
+}
