@@ -129,6 +129,10 @@ pub struct Shared<'a> {
 impl Connection {
     /// A connection of that state.
     pub fn new(stamp: u64, tenant: TenantNumber, state: State, socket: OwnedFd) -> Self {
+        let urgent = match state {
+            State::Arriving(_) => Urgent::inline(),
+            _ => Urgent::default(),
+        };
         Self {
             stamp,
             tenant,
@@ -142,7 +146,7 @@ impl Connection {
             sent_end: false,
             received_end: false,
             deaf: false,
-            urgent: Urgent::default(),
+            urgent,
             options: SocketOptions::default(),
         }
     }
@@ -173,6 +177,7 @@ impl Connection {
         let flags = lane.peer_flags();
         let gone = lane.has_hung_up() && flags & side_flags::CLOSED == 0;
         self.options.follow(lane, &self.socket, shared.may_choose);
+        self.follow_urgent(flags);
         let holds = lane.hold_time_left().is_some();
         if holds && !std::mem::replace(&mut self.readiness.packets_known, true) {
             lane.set_packet_size(packet_payload(&self.socket));
@@ -200,7 +205,6 @@ impl Connection {
             // Nobody reads any more; what was written before is sent all the same.
             return turn_of(&[sent]);
         }
-        self.urgent.follow(flags, &self.socket);
         let received =
             match self.receive(lane, &mut shared.caps.incoming, shared.counters, shared.now) {
                 Ok(received) => received,
@@ -241,6 +245,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Urgent bytes are read as the program reads them. Until it has accepted the connection that is not known, and
+    /// they are read in line, where none is lost.
+    #[inline]
+    fn follow_urgent(&mut self, flags: u32) {
+        if self.arrived.is_none() || flags & side_flags::ACCEPTED != 0 {
+            self.urgent.follow(flags, &self.socket);
+        }
+    }
+
     fn send(
         &mut self,
         lane: &mut Lane,
@@ -255,6 +268,8 @@ impl Connection {
             if length == 0 {
                 return Ok(Moved::All);
             }
+            // Loaded behind the bytes: what answers them is read as the program had chosen before it sent them.
+            self.follow_urgent(lane.peer_flags());
             if self.readiness.blocked {
                 return Ok(Moved::Blocked);
             }

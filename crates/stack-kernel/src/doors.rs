@@ -54,6 +54,8 @@ pub fn bind(publish: &Publish) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    // Whether the program that accepts a connection reads urgent bytes apart is known later: until then none is lost.
+    sockopt::set_socket_oobinline(&socket, true)?;
     if host.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }

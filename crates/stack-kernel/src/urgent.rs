@@ -40,6 +40,14 @@ pub struct Urgent {
 }
 
 impl Urgent {
+    /// Of a socket that reads them in line already.
+    pub const fn inline() -> Self {
+        Self {
+            ahead: false,
+            inline: true,
+        }
+    }
+
     /// The kernel says that there is one to read.
     pub const fn note(&mut self) {
         self.ahead = true;

@@ -122,6 +122,13 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             "torture",
             &["between", "--seconds", "8", "--seed", "20264"],
         ),
+        between(workspace, "servers", &["--mode", "servers"]),
+        between(workspace, "out of a tenant", &["--tenant", "out"]),
+        between(
+            workspace,
+            "servers of a tenant",
+            &["--mode", "servers", "--tenant", "in"],
+        ),
         two_hosts(
             workspace,
             "faults",
@@ -256,6 +263,13 @@ fn tenants(workspace: &Workspace, name: &str, way: &str, cases: &[&str]) -> Step
         limit: Duration::from_secs(10 * MINUTE),
         ..step
     }
+}
+
+/// Bytes or servers between two hosts for some seconds.
+fn between(workspace: &Workspace, name: &str, how: &[&str]) -> Step {
+    let arguments = ["between", "--seconds", "8", "--seed", "20272"];
+    let arguments = [&arguments[..], how].concat();
+    two_hosts(workspace, name, "torture", &arguments)
 }
 
 /// Several users under root's daemon, one of them hostile. It reports where it is not root.

@@ -45,6 +45,9 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
         listener::withdraw();
     } else if !blocking && accepted.is_ok() {
         listener.note_accept();
+        if socket.has(status::SHARED) && !wake_ups::has_serving_loop() {
+            listener::expect_no_more();
+        }
     } else {
         // One connection was for this accept: the others are for the next acceptor.
         listener.share();

@@ -27,6 +27,7 @@ cases! {
         urgent_inline_switched_on,
         urgent_inline_switched_off,
         urgent_inline_of_the_listener,
+        urgent_inline_before_the_accept,
         urgent_counts_for_fionread,
         urgent_low_water,
         urgent_wakes_a_reader_below_low_water,
@@ -398,6 +399,31 @@ fn urgent_inline_of_the_listener(family: Family) {
         expect_bytes(to, b"xy");
     }
     expect_alive(client, server);
+}
+
+fn urgent_inline_before_the_accept(family: Family) {
+    let (listening, address) = listener(family);
+    set_int(listening, SOCKET, libc::SO_OOBINLINE, 1);
+    for before in ["", "ab"] {
+        let client = connect_to(address);
+        send_all(client, before.as_bytes());
+        for byte in ["x", "y"] {
+            send_urgent(client, byte.as_bytes());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let server = sys::accept(listening).unwrap();
+        expect_bytes(server, before.as_bytes());
+        expect_bytes(server, b"xy");
+        // From now on an earlier one is lost.
+        set_int(server, SOCKET, libc::SO_OOBINLINE, 0);
+        send_urgent(client, b"u");
+        await_urgent(server, b'u');
+        send_urgent(client, b"v");
+        await_urgent(server, b'v');
+        send_all(client, b"w");
+        expect_bytes(server, b"w");
+        expect_alive(client, server);
+    }
 }
 
 fn urgent_counts_for_fionread(family: Family) {

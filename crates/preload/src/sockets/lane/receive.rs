@@ -16,6 +16,8 @@ use crate::sockets::socket::status;
 /// In the flags of the receiving direction: the ring is read by
 /// [`LinkEnd::pread_ring`](crate::sockets::link::LinkEnd::pread_ring).
 const BY_PREAD: u32 = 1;
+/// A bit of the direction: urgent bytes are in line, and none of them counts as lost.
+pub(super) const KEEPS_URGENT: u32 = 2;
 
 /// The ring that is read, and the sequence of the move that led to it.
 #[derive(Clone, Copy)]
@@ -383,7 +385,8 @@ impl Lane {
             } else {
                 BY_PREAD
             };
-            receive.flags.store(flag, Ordering::Relaxed);
+            let kept = receive.flags.load(Ordering::Relaxed) & KEEPS_URGENT;
+            receive.flags.store(flag | kept, Ordering::Relaxed);
             receive
                 .geometry
                 .store(view.ring.to_word(), Ordering::Relaxed);

@@ -6,7 +6,7 @@
 //!  recv(MSG_OOB)  -> take_urgent: the byte, from its place in the ring
 //! ```
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use netchannel_abi::link::side_flags;
 use netchannel_ring::urgent::{self, Ahead, PublishedMarks};
@@ -15,6 +15,7 @@ use super::holding::apply_cork;
 use super::modes::AtMark;
 use super::modes::Marks;
 use super::modes::PIECE;
+use super::receive::KEEPS_URGENT;
 use super::{Lane, ReceiveMode, Stop};
 use crate::descriptors::table::Kind;
 use crate::ground::sys;
@@ -35,8 +36,28 @@ impl Lane {
     }
 
     fn mark_from(&self, head: u64, tail: u64) -> Option<Ahead> {
+        static NONE: AtomicU64 = AtomicU64::new(0);
         let peer = self.peer();
-        urgent::mark_ahead(&peer.urgent, &peer.passed, head, tail)
+        let passed = if self.keeps_all() {
+            &NONE
+        } else {
+            &peer.passed
+        };
+        urgent::mark_ahead(&peer.urgent, passed, head, tail)
+    }
+
+    /// Whether the program has read urgent bytes in line from the beginning. A peer did not know that before the accept,
+    /// and may have counted some of them as lost.
+    fn keeps_all(&self) -> bool {
+        self.socket.entry.receive.flags.load(Ordering::Relaxed) & KEEPS_URGENT != 0
+    }
+
+    /// The program reads urgent bytes in line no longer. What was counted as lost before is still kept.
+    fn keep_no_more(&self) {
+        let receive = &self.socket.entry.receive;
+        if self.peer().passed.load(Ordering::Relaxed) <= receive.own.load(Ordering::Relaxed) {
+            receive.flags.fetch_and(!KEEPS_URGENT, Ordering::Relaxed);
+        }
     }
 
     /// The urgent byte ahead of the reader.
@@ -282,6 +303,10 @@ fn reads_inline(socket: &Socket) -> bool {
 pub fn flags_at_start(socket: &Socket) -> u32 {
     apply_cork(socket);
     let aborts = socket.entry.linger.load(Ordering::Relaxed) == 1;
+    if reads_inline(socket) {
+        let receive = &socket.entry.receive;
+        receive.flags.fetch_or(KEEPS_URGENT, Ordering::Relaxed);
+    }
     let flag_if = |on: bool, flag: u32| if on { flag } else { 0 };
     flag_if(reads_inline(socket), side_flags::URGENT_INLINE) | flag_if(aborts, side_flags::ABORTS)
 }
@@ -295,6 +320,7 @@ pub fn publish_inline(socket: &Socket, fd: i32) {
         if lane.reads_inline() {
             flags.fetch_or(side_flags::URGENT_INLINE, Ordering::AcqRel);
         } else {
+            lane.keep_no_more();
             flags.fetch_and(!side_flags::URGENT_INLINE, Ordering::AcqRel);
         }
     }

@@ -179,8 +179,23 @@ impl LinkEnd {
             if loops {
                 indices.looked.store(clock::now(), Ordering::Relaxed);
             }
-            if indices.asleep.load(Ordering::Relaxed) != word {
-                indices.asleep.store(word, Ordering::Release);
+            let mut before = indices.asleep.load(Ordering::Relaxed);
+            if before != word {
+                before = indices.asleep.swap(word, Ordering::AcqRel);
+            }
+            self.end_listening(before, indices.head.load(Ordering::Relaxed));
+        }
+    }
+
+    /// This end has woken, and found this word of its sleep; so many announcements were taken. A client that has claimed
+    /// it meanwhile announces a connection yet.
+    #[inline]
+    fn end_listening(&self, asleep: u32, taken: u64) {
+        let listened_at = self.listened_at.load(Ordering::Relaxed);
+        if listened_at != 0 {
+            self.listened_at.store(0, Ordering::Relaxed);
+            if asleep == asleep::AWAKE && listened_at == taken + 1 {
+                self.expecting.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -246,6 +261,8 @@ impl LinkEnd {
     pub fn listen_for_jobs(&self, loops: bool) {
         if let Some(indices) = self.job_indices() {
             let word = if loops { asleep::RESTS } else { asleep::SLEEPS };
+            let taken = indices.head.load(Ordering::Relaxed);
+            self.listened_at.store(taken + 1, Ordering::Relaxed);
             indices.asleep.store(word, Ordering::Relaxed);
             // Pairs with the fence in `announce`.
             core::sync::atomic::fence(Ordering::SeqCst);

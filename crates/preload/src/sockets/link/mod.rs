@@ -68,8 +68,10 @@ pub struct LinkEnd {
     entered: AtomicU32,
     /// (server) The client's process, where its connections came through the queue.
     client: AtomicI32,
-    /// (server) Its first connection has not come yet.
+    /// (server) A connection is on its way over it: the first one, or one for which this end was claimed in its sleep.
     pub expecting: AtomicBool,
+    /// (server) One more than the announcements that were taken when this end last asked for doorbells; 0 since it woke.
+    listened_at: AtomicU64,
     /// Sockets of this process that use it.
     pub live: AtomicUsize,
     /// The parts of the peer's arena that are read in place.
@@ -239,6 +241,7 @@ impl LinkEnd {
             entered: AtomicU32::new(0),
             client: AtomicI32::new(0),
             expecting: AtomicBool::new(false),
+            listened_at: AtomicU64::new(0),
             live: AtomicUsize::new(0),
             touched: budget::TouchedParts::new(),
             vacated: AtomicBool::new(false),

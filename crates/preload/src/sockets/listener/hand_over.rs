@@ -12,7 +12,7 @@ use super::wake_ups;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::descriptors::{attach, confinement, names};
 use crate::ground::{clock, process, sys};
-use crate::sockets::link::LinkEnd;
+use crate::sockets::link::{LinkEnd, LinkUse};
 
 impl Listener {
     /// This process closes the listener; `last` when no relative holds it. Where no other process holds it, pending
@@ -188,14 +188,15 @@ pub fn withdraw() {
         link.set_awake(false);
     }
     core::sync::atomic::fence(Ordering::SeqCst);
-    // The connection for which a link was made is on its way.
+    // A connection for which a link was made, or this process was claimed, is on its way.
     let until = clock::now().wrapping_add(300 * clock::MICROSECOND);
     for link in &links {
-        while link.expecting.load(Ordering::Relaxed) && !link.has_jobs() && clock::now() < until {
+        while expects(link) && !link.has_jobs() && clock::now() < until {
             core::hint::spin_loop();
         }
     }
     poll_jobs();
+    leave_expecting(&links);
     if !any_listener(|listener| listener.pending.any()) {
         return;
     }
@@ -209,6 +210,25 @@ pub fn withdraw() {
             }
         }
     });
+}
+
+fn expects(link: &LinkEnd) -> bool {
+    link.expecting.load(Ordering::Relaxed)
+}
+
+/// Leaves the links over which a connection is on its way, whose client is slow: it goes elsewhere. Here it might wait
+/// for ever, as where this process waits for a lock that another acceptor has.
+fn leave_expecting(links: &[LinkUse]) {
+    if links.iter().any(|link| expects(link)) {
+        clear_links(expects, || ());
+    }
+}
+
+/// Called when this process has accepted a connection from a listener that does not block, and may be busy for long.
+pub fn expect_no_more() {
+    if !wake_ups::anybody_sleeps() && any_listener(Listener::has_other_holders) {
+        leave_expecting(&server_links());
+    }
 }
 
 /// Before an exec: leaves pending connections to the next image. The links end with the present one, so no client may

@@ -49,7 +49,7 @@ use pending_queue::PendingQueue;
 use shared_queues::SharedQueues;
 
 pub use hand_over::{
-    hand_on_at_exit, hand_on_to_next, hand_over, have_retired, retire_all, withdraw,
+    expect_no_more, hand_on_at_exit, hand_on_to_next, hand_over, have_retired, retire_all, withdraw,
 };
 pub use links::{
     client_link, end_client_links, has_server_links, keep_queues_if_announced, leave_links,

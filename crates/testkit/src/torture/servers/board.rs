@@ -11,6 +11,7 @@ const PLACES: usize = 128;
 struct Shared {
     processes: [AtomicI32; PLACES],
     ends: AtomicBool,
+    is_quiet: AtomicBool,
     has_served: AtomicBool,
     next: AtomicU64,
     /// Servers that were killed, and connections that broke.
@@ -70,13 +71,14 @@ impl Board {
         (process > 0).then_some(process)
     }
 
-    /// Lets every stopped process go on.
-    pub fn resume_all(&self) {
-        for place in 0..PLACES {
-            if let Some(process) = self.process(place) {
-                let _ = sys::kill(process, libc::SIGCONT);
-            }
-        }
+    /// Tells the pest to end.
+    pub fn be_quiet(&self) {
+        self.0.is_quiet.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the pest is to end.
+    pub fn is_quiet(&self) -> bool {
+        self.0.is_quiet.load(Ordering::SeqCst)
     }
 
     /// Tells all that accept to end at their next connection.

@@ -101,10 +101,8 @@ fn play_clients(plan: &Plan, board: &Board, address: SocketAddr) {
     for client in &clients {
         assert_eq!(await_end(client), Ended::Exit(0), "a client");
     }
-    if let Some(pest) = pest {
-        pest.kill();
-        board.resume_all();
-    }
+    board.be_quiet();
+    pest.iter().for_each(Child::join);
     stop(board, plan.family, address);
     let (killed, broken) = board.killed_and_broken();
     assert!(

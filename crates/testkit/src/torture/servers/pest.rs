@@ -10,11 +10,11 @@ use super::board::Board;
 use super::random_of;
 use super::shape::Plan;
 
-/// Disturbs until it is killed.
+/// Disturbs until the clients have ended. Whom it stops it lets go on, also who has left the board meanwhile.
 pub fn run(plan: &Plan, board: &Board) {
     let mut random = random_of(plan, 0xbe57);
     let longest = [200, 1_000, 5_000][random.below(3)];
-    loop {
+    while !board.is_quiet() {
         std::thread::sleep(microseconds(random.below(longest)));
         let Some(process) = board.process(random.below(16)) else {
             continue;
