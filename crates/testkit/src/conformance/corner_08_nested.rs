@@ -14,6 +14,7 @@ cases! {
         corner_08_nested_five_deep_each_is_woken,
         corner_08_nested_edge_triggered,
         corner_08_nested_sleeper_is_woken,
+        corner_08_nested_member_of_two_processes,
         corner_08_poll_on_a_set,
         corner_08_select_on_a_set,
         corner_08_select_on_a_listener_and_its_set,
@@ -154,6 +155,40 @@ fn corner_08_nested_sleeper_is_woken(family: Family) {
         assert_eq!(data_of(&join_thread(thread)), [2]);
         expect_bytes(client, b"x");
     }
+}
+
+/// Another process waits for the member, too, and is told as well.
+fn corner_08_nested_member_of_two_processes(family: Family) {
+    const ROUNDS: usize = 100;
+    let (client, server) = pair(family);
+    let [send, told, again] = [(); 3].map(|()| Baton::new());
+    let sender = fork_child(|| {
+        for _ in 0..ROUNDS {
+            send.take();
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            send_all(server, b"x");
+        }
+    });
+    let other = fork_child(|| {
+        for _ in 0..ROUNDS {
+            await_events(client, libc::POLLIN);
+            told.pass();
+            again.take();
+        }
+    });
+    let inner = sys::epoll_create().unwrap();
+    let outer = sys::epoll_create().unwrap();
+    add(inner, client, IN, 1);
+    add(outer, inner, IN, 2);
+    for _ in 0..ROUNDS {
+        send.pass();
+        assert_eq!(data_of(&sys::epoll_wait(outer, 4, 10_000).unwrap()), [2]);
+        told.take();
+        expect_bytes(client, b"x");
+        again.pass();
+    }
+    sender.join();
+    other.join();
 }
 
 fn corner_08_poll_on_a_set(family: Family) {

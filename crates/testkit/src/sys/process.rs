@@ -18,6 +18,18 @@ pub fn waitpid(process: libc::pid_t, flags: libc::c_int) -> Outcome<(libc::pid_t
     Ok((child, status))
 }
 
+/// Whether this process goes on where its parent ends before it.
+pub fn outlive_parent() {
+    // SAFETY: takes integers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) }, 0);
+}
+
+/// Becomes the parent of those below it whose parent ends.
+pub fn adopt_orphans() {
+    // SAFETY: takes integers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+}
+
 /// `gettid`
 #[must_use]
 pub fn gettid() -> libc::pid_t {

@@ -12,14 +12,20 @@ use crate::{STOP, accept_script, interrupter, rounds};
 const MOST: usize = 4;
 
 /// Processes that have a connection.
-#[derive(Default)]
 struct Holders(Vec<Child>);
 
 impl Holders {
+    /// None yet. Those that are handed a connection by one that ends are children of this process.
+    fn begin() -> Self {
+        interrupter::prepare();
+        sys::adopt_orphans();
+        Self(Vec::new())
+    }
+
     /// Starts one more, after the oldest one has ended where there are many.
     fn start(&mut self, most: usize, work: impl FnOnce()) {
         if self.0.len() >= most {
-            rounds::expect_end(&self.0.remove(0), "a holder");
+            rounds::expect_end_or_kill(&self.0.remove(0), "a holder");
         }
         self.0.push(rounds::start(work));
     }
@@ -27,14 +33,14 @@ impl Holders {
     fn end(self) {
         self.0
             .iter()
-            .for_each(|child| rounds::expect_end(child, "a holder"));
+            .for_each(|child| rounds::expect_end_or_kill(child, "a holder"));
+        rounds::expect_all_end_or_kill();
     }
 }
 
 /// Serves connections until a client sends the stop number: a process for each does `work` with its number and socket.
 pub fn serve(listening: Descriptor, work: impl Fn(u64, Descriptor)) {
-    interrupter::prepare();
-    let mut holders = Holders::default();
+    let mut holders = Holders::begin();
     loop {
         let socket = sys::accept(listening).expect("accept");
         let Some(number) = accept_script(socket) else {
@@ -60,8 +66,7 @@ pub fn drive<Work: FnOnce()>(
     end: Instant,
     begin: impl Fn(u64) -> Work,
 ) {
-    interrupter::prepare();
-    let mut holders = Holders::default();
+    let mut holders = Holders::begin();
     while Instant::now() < end {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         holders.start(connections.min(MOST), begin(number));

@@ -61,6 +61,23 @@ pub fn expect_end(child: &Child, who: &str) {
     assert_eq!(await_end(child), Ended::Exit(0), "{who}");
 }
 
+/// As [`expect_end`], for a child that may kill itself.
+pub fn expect_end_or_kill(child: &Child, who: &str) {
+    expect_good(await_end(child), who);
+}
+
+fn expect_good(ended: Ended, who: &str) {
+    let expected = [Ended::Exit(0), Ended::Signal(libc::SIGKILL)];
+    assert!(expected.contains(&ended), "{who}: {ended:?}");
+}
+
+/// Waits for all children that are left, also those that were adopted. They may kill themselves.
+pub fn expect_all_end_or_kill() {
+    while let Ok((process, status)) = sys::waitpid(-1, 0) {
+        expect_good(ended(status), &format!("process {process}"));
+    }
+}
+
 /// Waits for a child as long as its own watchdog lets it live.
 pub fn await_end(child: &Child) -> Ended {
     let end = Instant::now() + Duration::from_secs(u64::from(LONGEST) + 10);

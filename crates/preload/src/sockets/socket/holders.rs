@@ -1,9 +1,18 @@
 //! The holders of a socket: descriptors of this process, other processes, and descriptors that are being passed.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Socket, status};
 use crate::sockets::owner_table;
+
+/// How often another process was counted for a socket of this one.
+static SHARINGS: AtomicU32 = AtomicU32::new(1);
+
+/// A number that is another one once another process may have a socket of this one.
+#[inline]
+pub fn sharings() -> u32 {
+    SHARINGS.load(Ordering::Relaxed)
+}
 
 impl Socket {
     /// Counts one more descriptor of this process.
@@ -64,6 +73,7 @@ impl Socket {
     /// Counts another process: a child, or the receiver of a descriptor that is being passed.
     pub fn add_reference(&self) {
         self.entry.references.fetch_add(1, Ordering::AcqRel);
+        SHARINGS.fetch_add(1, Ordering::Relaxed);
         self.mark(status::ELSEWHERE);
         self.mark_shared();
     }

@@ -13,6 +13,7 @@ use netchannel_abi::program::{self, SocketEntry};
 use netchannel_abi::reason::Reason;
 
 pub use entries::{allocate, copy_into, free_entry, set_initial_hints};
+pub use holders::sharings;
 pub use options_set::{FLAGS, MOST_BYTES, Record, flag, flag_bit, is_on, set_flag};
 
 use crate::descriptors::attach;

@@ -26,7 +26,8 @@ impl EpollSet {
         }
     }
 
-    /// Nanoseconds until the next hold expires, in the set and the sets within it.
+    /// Nanoseconds until the next hold expires, in the set and the sets within it, and for which a thread may sleep on
+    /// the latter.
     pub(super) fn longest_sleep(state: &State) -> i64 {
         let own = state.holding.as_slice().iter().filter_map(|number| {
             let lane = state.items.get(*number as usize)?.lane()?;
@@ -35,14 +36,19 @@ impl EpollSet {
         });
         let nested = state.nested.as_slice().iter().filter_map(|number| {
             let set = state.items.get(*number as usize)?.set()?;
-            set.hold_remaining()
+            set.longest()
         });
         own.chain(nested).min().unwrap_or(i64::MAX)
     }
 
-    /// How long a thread may sleep on the set; `None` is forever.
-    pub fn hold_remaining(&self) -> Option<i64> {
-        let state = self.state.lock()?;
-        Some(Self::longest_sleep(&state)).filter(|longest_sleep| *longest_sleep < i64::MAX)
+    /// How long a thread may sleep on the set that has announced it; `None` is forever.
+    pub fn longest(&self) -> Option<i64> {
+        if !self.is_active() {
+            return None;
+        }
+        let mut state = self.state.lock()?;
+        let (_, most) = self.longest_unwoken(&mut state);
+        let longest = most.min(Self::longest_sleep(&state));
+        Some(longest).filter(|longest| *longest < i64::MAX)
     }
 }

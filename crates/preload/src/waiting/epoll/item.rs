@@ -43,6 +43,8 @@ pub(super) struct Item {
     pub life: u32,
     /// The last change on the board that this process has seen.
     pub change: u32,
+    /// A set of which the kernel has told since the last pass.
+    pub told: bool,
     /// The pass of the set that reported it last.
     pub round: u32,
     /// Its state at the last report.
@@ -135,6 +137,7 @@ impl Item {
             cell: None,
             life: 0,
             change: 1,
+            told: false,
             round: 0,
             reported: Reported::before(full),
             counted: Reported::default(),

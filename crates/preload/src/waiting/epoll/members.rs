@@ -280,6 +280,9 @@ impl EpollSet {
                 }
                 if let Some(lane) = item.lane() {
                     item.cell = Self::join_cell(state, &lane, number);
+                    if !lane.socket.is_unshared() {
+                        state.unshared = 0;
+                    }
                 }
                 if item.cell.is_none() {
                     state.watched.insert(number);

@@ -138,6 +138,8 @@ struct State {
     looked: u64,
     /// Counts the passes that reported events.
     round: u32,
+    /// As of [`socket::sharings`], when no member with a cell was another process's, too. 0 where that is not known.
+    unshared: u32,
     /// A member was removed since the last sleep: a wake-up may have gone to it.
     member_left: bool,
     /// The members that all processes sharing the set know.

@@ -128,6 +128,11 @@ impl EpollSet {
                 self.rearm(&item, number);
                 return None;
             }
+            if let Some(mut state) = self.state.lock()
+                && let Some(item) = state.items.get_mut(number as usize)
+            {
+                item.told = true;
+            }
         }
         if item.is_oneshot()
             && let Some(mut state) = self.state.lock()

@@ -265,7 +265,7 @@ impl EpollSet {
                 continue;
             }
             let (requested, data, kind) = (item.requested(&snapshot), item.data, item.word.kind());
-            let fd = item.current_fd;
+            let (fd, told) = (item.current_fd, core::mem::take(&mut item.told));
             if state.board.is_some() && !Self::claims_edge(state, number, &snapshot) {
                 state.ready.push(number);
                 continue;
@@ -273,7 +273,7 @@ impl EpollSet {
             // A member that is ready by both paths is reported once. The event may be of another one with the same data.
             let twice = matches!(kind, Kind::Listener | Kind::Epoll)
                 && reported.iter().any(|event| { event.u64 } == data)
-                && sys::is_readable(fd);
+                && (told || sys::is_readable(fd));
             if !twice {
                 out[count] = libc::epoll_event {
                     events: requested,

@@ -64,26 +64,60 @@ impl EpollSet {
         let mut limit = i64::MAX;
         let mut news = false;
         if let Some(mut state) = self.state.lock() {
-            let (news_before, without_tokens) = Self::unwatch_armed(&mut state);
+            let (news_before, most) = self.longest_unwoken(&mut state);
             // Other threads may have queued several members since the last look, when no thread slept that they would
             // have woken.
             news = news_before | self.check_queues(&mut state) | self.has_ready(&mut state);
-            if core::mem::take(&mut state.member_left) {
-                limit = SLEEP_AFTER_REMOVAL;
-            }
-            if self.has_others(&state) {
-                limit = SLEEP_WHEN_SHARED;
-                Self::watch_all(&mut state);
-            } else {
-                limit = limit.min(without_tokens);
-            }
-            limit = limit.min(Self::longest_sleep(&state));
+            limit = most.min(Self::longest_sleep(&state));
         }
         if news {
             asleep.wake();
             return None;
         }
         Some((asleep, limit))
+    }
+
+    /// How long a thread may sleep whose sleep was announced, for members of whose news no token may come. Also whether
+    /// one has news from before.
+    pub(super) fn longest_unwoken(&self, state: &mut State) -> (bool, i64) {
+        let (news, without_tokens) = Self::unwatch_armed(state);
+        let after_removal = if core::mem::take(&mut state.member_left) {
+            SLEEP_AFTER_REMOVAL
+        } else {
+            i64::MAX
+        };
+        if self.has_others(state) {
+            Self::watch_all(state);
+            return (news, SLEEP_WHEN_SHARED);
+        }
+        let most = without_tokens.min(after_removal);
+        if Self::has_shared_in_cell(state) {
+            return (news, most.min(SLEEP_WHEN_SHARED));
+        }
+        (news, most)
+    }
+
+    /// Whether another process has a member with a cell, too: it may take the token that the peer has sent with the
+    /// mark.
+    fn has_shared_in_cell(state: &mut State) -> bool {
+        let sharings = socket::sharings();
+        if state.unshared == sharings {
+            return false;
+        }
+        let items = &state.items;
+        let is_shared = |number: &u32| {
+            let item = number.checked_sub(1).and_then(|at| items.get(at as usize));
+            let lane = item.and_then(super::item::Item::lane);
+            lane.is_some_and(|lane| !lane.socket.is_unshared())
+        };
+        let any = state
+            .cells
+            .iter()
+            .any(|used| used.items.iter().any(is_shared));
+        if !any {
+            state.unshared = sharings;
+        }
+        any
     }
 
     /// Looks into the queues that listeners of the set share with relatives: where a relative uses the set, too, the
@@ -164,6 +198,9 @@ impl EpollSet {
     }
 
     fn announce_sleep_in(&'static self, asleep: &mut SleepingSets) {
+        if self.shared.load(Ordering::Relaxed) {
+            self.enroll();
+        }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         asleep.sets.push(self);
         if !self.is_active() {

@@ -249,7 +249,7 @@ impl Call<'_> {
     fn hold_remaining(&self) -> Option<i64> {
         let times = self.watches.iter().filter_map(|watch| match watch {
             Watch::Lane(lane) => lane.next_look(),
-            Watch::Set(set) => set.hold_remaining(),
+            Watch::Set(set) => set.longest(),
             _ => None,
         });
         times.min()

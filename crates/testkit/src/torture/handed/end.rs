@@ -68,7 +68,7 @@ impl End {
         } else {
             random.below(CALLS)
         };
-        if self.wait == Wait::Poll || random.once_in(2) {
+        if !matches!(self.wait, Wait::Set(_)) || random.once_in(2) {
             self.wait.close();
             self.wait = Wait::draw(self.socket, random);
         }

@@ -1,9 +1,10 @@
 //! The ways in which an end goes from one holder to the next.
 
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::Duration;
 
-use netchannel_testkit::support::{Random, uninterrupted};
+use netchannel_testkit::support::{Baton, Random, uninterrupted};
 use netchannel_testkit::sys::{self, Descriptor};
 
 use super::GOES_ON;
@@ -19,12 +20,29 @@ enum Keeping {
     Not,
     ForAMoment,
     ToTheEnd,
+    /// It does not: it ends at once, or is killed.
+    Ends {
+        killed: bool,
+    },
+}
+
+impl Keeping {
+    fn draw(random: &mut Random) -> Self {
+        match random.below(4) {
+            0 => Self::Not,
+            1 => Self::ForAMoment,
+            2 => Self::ToTheEnd,
+            _ => Self::Ends {
+                killed: random.once_in(2),
+            },
+        }
+    }
 }
 
 /// Hands an end on to a holder that does `go_on`. Returns it where the caller has it still, and `None` after another
 /// holder has come to the end.
 pub fn hand_on(end: End, random: &mut Random, go_on: fn(End)) -> Option<End> {
-    let keeping = [Keeping::Not, Keeping::ForAMoment, Keeping::ToTheEnd][random.below(3)];
+    let keeping = Keeping::draw(random);
     match random.below(9) {
         0 => return Some(copied(without_set(end))),
         1 => return Some(sent_to_itself(without_set(end), random.once_in(2))),
@@ -36,10 +54,15 @@ pub fn hand_on(end: End, random: &mut Random, go_on: fn(End)) -> Option<End> {
         4 => to_child(end, keeping, go_on),
         5 => to_child(end, keeping, |end| execute(end, false)),
         6 => spawn(end, keeping),
-        7 => send(without_set(end), keeping, |end, channel| {
-            go_on(received_from(end, channel));
+        7 => send(without_set(end), keeping, |end, channel, received| {
+            let end = received_from(end, channel);
+            received.pass();
+            received.close();
+            go_on(end);
         }),
-        _ => send(without_set(end), keeping, |end, channel| {
+        _ => send(without_set(end), keeping, |end, channel, received| {
+            received.pass();
+            received.close();
             execute(
                 End {
                     socket: channel,
@@ -65,9 +88,9 @@ pub fn received(words: &[String]) -> End {
         received: size(5),
         is_shut: number(6) == 1,
         has_ended: number(7) == 1,
-        wait: Wait::from_words([number(8), number(9)]),
+        wait: Wait::from_words([number(8), number(9), number(10)]),
     };
-    if number(10) == 1 {
+    if number(11) == 1 {
         received_from(end, end.socket)
     } else {
         end
@@ -77,7 +100,7 @@ pub fn received(words: &[String]) -> End {
 /// The arguments of an image that goes on with an end. It receives the end's socket where `by_message` is true, and
 /// `end.socket` is the channel.
 fn words(end: End, by_message: bool) -> Vec<String> {
-    let [set, edges] = end.wait.to_words();
+    let [set, edges, outer] = end.wait.to_words();
     let numbers = [
         end.seed,
         u64::from(end.role == Role::Server),
@@ -89,6 +112,7 @@ fn words(end: End, by_message: bool) -> Vec<String> {
         u64::from(end.has_ended),
         set,
         edges,
+        outer,
         u64::from(by_message),
     ];
     numbers.iter().map(u64::to_string).collect()
@@ -102,7 +126,6 @@ fn command(end: End, by_message: bool) -> Command {
 
 /// Goes on in another image of this process.
 fn execute(end: End, by_message: bool) {
-    use std::os::unix::process::CommandExt;
     let error = command(end, by_message).exec();
     panic!("exec: {error}");
 }
@@ -149,9 +172,17 @@ fn channel() -> [Descriptor; 2] {
 }
 
 fn to_child(end: End, keeping: Keeping, work: impl FnOnce(End)) {
-    let child = rounds::start(|| work(end));
+    let received = Baton::new();
+    let child = rounds::start(|| {
+        sys::outlive_parent();
+        received.pass();
+        received.close();
+        work(end);
+    });
+    received.take();
+    received.close();
     keep_while(end, keeping, || {
-        rounds::expect_end(&child, "the next holder")
+        rounds::expect_end_or_kill(&child, "the next holder")
     });
 }
 
@@ -160,22 +191,28 @@ fn spawn(end: End, keeping: Keeping) {
     let mut started = command(end, false).spawn().expect("spawn");
     keep_while(end, keeping, || {
         let status = started.wait().expect("wait");
-        assert!(status.success(), "the next holder: {status}");
+        let killed = status.signal() == Some(libc::SIGKILL);
+        assert!(status.success() || killed, "the next holder: {status}");
     });
 }
 
 /// Sends the socket to a child that did not inherit it.
-fn send(end: End, keeping: Keeping, work: impl FnOnce(End, Descriptor)) {
+/// `work` says when it has it: until then it may be lost with its sender, where no daemon serves.
+fn send(end: End, keeping: Keeping, work: impl FnOnce(End, Descriptor, Baton)) {
     let [there, here] = channel();
+    let received = Baton::new();
     let child = rounds::start(|| {
+        sys::outlive_parent();
         sys::close(there).expect("close");
         sys::close(end.socket).expect("close");
-        work(end, here);
+        work(end, here, received);
     });
     sys::close(here).expect("close");
     uninterrupted(|| sys::send_descriptor(there, end.socket)).expect("sendmsg");
+    received.take();
+    received.close();
     keep_while(end, keeping, || {
-        rounds::expect_end(&child, "the next holder")
+        rounds::expect_end_or_kill(&child, "the next holder")
     });
     sys::close(there).expect("close");
 }
@@ -193,6 +230,8 @@ fn keep_while(end: End, keeping: Keeping, wait: impl FnOnce()) {
             close();
         }
         Keeping::ToTheEnd => {}
+        Keeping::Ends { killed: true } => drop(sys::kill(sys::getpid(), libc::SIGKILL)),
+        Keeping::Ends { killed: false } => sys::exit_now(0),
     }
     wait();
     if matches!(keeping, Keeping::ToTheEnd) {

@@ -1,6 +1,7 @@
 //! `torture handed`: one connection whose ends go from process to process while bytes flow both ways. Who has an end
 //! sends and receives for a while, and hands it on: to a thread, a child, the next image, a program that it starts, or
-//! whoever receives its message. Former holders close their descriptor at once, later, or at the end.
+//! whoever receives its message. Former holders close their descriptor at once, later, or at the end, or end at once
+//! themselves.
 //!
 //! ```text
 //!  round (a process, watched from outside)
@@ -61,6 +62,7 @@ pub fn run(options: &Options) -> i32 {
 /// One round.
 fn play(plan: &Plan) {
     interrupter::prepare();
+    sys::adopt_orphans();
     let (listening, address) = listener(plan.family);
     keep_urgent_bytes(listening);
     let seed = plan.script.seed;
@@ -79,8 +81,9 @@ fn play(plan: &Plan) {
         go_on(End::begin(seed, Role::Server, socket));
     });
     sys::close(listening).expect("close");
-    rounds::expect_end(&client, "the client");
-    rounds::expect_end(&server, "the server");
+    rounds::expect_end_or_kill(&client, "the client");
+    rounds::expect_end_or_kill(&server, "the server");
+    rounds::expect_all_end_or_kill();
 }
 
 /// Goes on with an end, in the image of a program that was executed for it.
