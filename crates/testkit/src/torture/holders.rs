@@ -12,29 +12,36 @@ use crate::{STOP, accept_script, interrupter, rounds};
 const MOST: usize = 4;
 
 /// Processes that have a connection.
-struct Holders(Vec<Child>);
+struct Holders {
+    all: Vec<Child>,
+    /// Other children of this process.
+    others: Vec<libc::pid_t>,
+}
 
 impl Holders {
     /// None yet. Those that are handed a connection by one that ends are children of this process.
     fn begin() -> Self {
         interrupter::prepare();
         sys::adopt_orphans();
-        Self(Vec::new())
+        Self {
+            all: Vec::new(),
+            others: rounds::children(),
+        }
     }
 
     /// Starts one more, after the oldest one has ended where there are many.
     fn start(&mut self, most: usize, work: impl FnOnce()) {
-        if self.0.len() >= most {
-            rounds::expect_end_or_kill(&self.0.remove(0), "a holder");
+        if self.all.len() >= most {
+            rounds::expect_end_or_kill(&self.all.remove(0), "a holder");
         }
-        self.0.push(rounds::start(work));
+        self.all.push(rounds::start(work));
     }
 
     fn end(self) {
-        self.0
+        self.all
             .iter()
             .for_each(|child| rounds::expect_end_or_kill(child, "a holder"));
-        rounds::expect_all_end_or_kill();
+        rounds::expect_all_end_or_kill(&self.others);
     }
 }
 

@@ -71,11 +71,22 @@ fn expect_good(ended: Ended, who: &str) {
     assert!(expected.contains(&ended), "{who}: {ended:?}");
 }
 
-/// Waits for all children that are left, also those that were adopted. They may kill themselves.
-pub fn expect_all_end_or_kill() {
-    while let Ok((process, status)) = sys::waitpid(-1, 0) {
-        expect_good(ended(status), &format!("process {process}"));
+/// Waits for all children that are left but those of `kept`, also for those that were adopted. They may kill themselves.
+pub fn expect_all_end_or_kill(kept: &[libc::pid_t]) {
+    while children().iter().any(|child| !kept.contains(child)) {
+        match sys::waitpid(-1, libc::WNOHANG) {
+            Ok((0, _)) => std::thread::sleep(Duration::from_millis(1)),
+            Ok((process, status)) => expect_good(ended(status), &format!("process {process}")),
+            Err(_) => return,
+        }
     }
+}
+
+/// The children of the calling thread, where the system tells.
+pub fn children() -> Vec<libc::pid_t> {
+    let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    let numbers = text.split_whitespace();
+    numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
 /// Waits for a child as long as its own watchdog lets it live.

@@ -83,7 +83,7 @@ fn play(plan: &Plan) {
     sys::close(listening).expect("close");
     rounds::expect_end_or_kill(&client, "the client");
     rounds::expect_end_or_kill(&server, "the server");
-    rounds::expect_all_end_or_kill();
+    rounds::expect_all_end_or_kill(&[]);
 }
 
 /// Goes on with an end, in the image of a program that was executed for it.
