@@ -82,6 +82,7 @@ mod options;
 mod streams;
 mod urgent;
 mod urgent_heard;
+mod urgent_inline;
 
 use std::path::Path;
 

@@ -77,6 +77,7 @@ const FILES: &[&[Case]] = &[
     crate::streams::CASES,
     crate::urgent::CASES,
     crate::urgent_heard::CASES,
+    crate::urgent_inline::CASES,
 ];
 
 /// All cases in order.

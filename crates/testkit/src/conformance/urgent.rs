@@ -22,12 +22,6 @@ cases! {
         urgent_earlier_one_is_in_line,
         urgent_earlier_one_taken_is_in_line_too,
         urgent_earlier_one_at_the_mark_is_lost,
-        urgent_inline,
-        urgent_inline_earlier_one_is_kept,
-        urgent_inline_switched_on,
-        urgent_inline_switched_off,
-        urgent_inline_of_the_listener,
-        urgent_inline_before_the_accept,
         urgent_counts_for_fionread,
         urgent_low_water,
         urgent_wakes_a_reader_below_low_water,
@@ -43,11 +37,11 @@ cases! {
     ];
 }
 
-const SOCKET: libc::c_int = libc::SOL_SOCKET;
+pub const SOCKET: libc::c_int = libc::SOL_SOCKET;
 
 /// Waits until this byte is the urgent byte.
 #[track_caller]
-fn await_urgent(socket: Descriptor, byte: u8) {
+pub fn await_urgent(socket: Descriptor, byte: u8) {
     let mut reported = [0_u8; 1];
     eventually("the urgent byte", || {
         sys::recv(socket, &mut reported, libc::MSG_OOB | libc::MSG_PEEK) == Ok(1)
@@ -57,34 +51,34 @@ fn await_urgent(socket: Descriptor, byte: u8) {
 
 /// Checks that one call receives exactly these bytes.
 #[track_caller]
-fn expect_read(socket: Descriptor, expected: &[u8], flags: libc::c_int) {
+pub fn expect_read(socket: Descriptor, expected: &[u8], flags: libc::c_int) {
     let mut bytes = [0_u8; 64];
     let size = sys::recv(socket, &mut bytes, flags).unwrap();
     assert_eq!(bytes[..size], *expected);
 }
 
 #[track_caller]
-fn expect_nothing(socket: Descriptor) {
+pub fn expect_nothing(socket: Descriptor) {
     let answer = sys::recv(socket, &mut [0_u8; 8], libc::MSG_DONTWAIT);
     assert_eq!(answer, Err(Errno(libc::EAGAIN)));
 }
 
 #[track_caller]
-fn expect_at_mark(socket: Descriptor, at: bool) {
+pub fn expect_at_mark(socket: Descriptor, at: bool) {
     assert_eq!(sys::at_mark(socket), Ok(at));
 }
 
-fn count(socket: Descriptor) -> libc::c_int {
+pub fn count(socket: Descriptor) -> libc::c_int {
     sys::ioctl_int(socket, libc::FIONREAD, 0).unwrap()
 }
 
 #[track_caller]
-fn await_count(socket: Descriptor, expected: libc::c_int) {
+pub fn await_count(socket: Descriptor, expected: libc::c_int) {
     eventually("so many bytes", || count(socket) == expected);
 }
 
 /// The input events that poll reports.
-fn reported(socket: Descriptor) -> libc::c_short {
+pub fn reported(socket: Descriptor) -> libc::c_short {
     poll_one(socket, libc::POLLIN | libc::POLLPRI, 0)
 }
 
@@ -316,114 +310,6 @@ fn urgent_earlier_one_at_the_mark_is_lost(family: Family) {
     expect_at_mark(client, true);
     expect_nothing(client);
     expect_alive(client, server);
-}
-
-fn urgent_inline(family: Family) {
-    let (client, server) = pair(family);
-    set_int(client, SOCKET, libc::SO_OOBINLINE, 1);
-    send_all(server, b"ab");
-    send_urgent(server, b"!");
-    send_all(server, b"cd");
-    await_count(client, 5);
-    assert_eq!(reported(client), libc::POLLIN | libc::POLLPRI);
-    expect_no_urgent(client);
-    expect_read(client, b"ab", libc::MSG_DONTWAIT);
-    expect_at_mark(client, true);
-    expect_read(client, b"!cd", libc::MSG_PEEK);
-    assert_eq!(reported(client), libc::POLLIN | libc::POLLPRI);
-    expect_bytes(client, b"!");
-    expect_at_mark(client, false);
-    assert_eq!(reported(client), libc::POLLIN);
-    expect_bytes(client, b"cd");
-    expect_alive(client, server);
-}
-
-fn urgent_inline_earlier_one_is_kept(family: Family) {
-    let (client, server) = pair(family);
-    set_int(client, SOCKET, libc::SO_OOBINLINE, 1);
-    send_urgent(server, b"x");
-    await_count(client, 1);
-    send_urgent(server, b"y");
-    await_count(client, 2);
-    expect_at_mark(client, false);
-    expect_read(client, b"x", 0);
-    expect_at_mark(client, true);
-    expect_bytes(client, b"y");
-    expect_alive(client, server);
-}
-
-fn urgent_inline_switched_on(family: Family) {
-    let (client, server) = pair(family);
-    send_urgent(server, b"x");
-    await_urgent(client, b'x');
-    send_urgent(server, b"ay");
-    await_urgent(client, b'y');
-    expect_taken(client, b'y');
-    // The first one was lost when the second came.
-    set_int(client, SOCKET, libc::SO_OOBINLINE, 1);
-    assert_eq!(count(client), 2);
-    expect_read(client, b"a", 0);
-    expect_at_mark(client, true);
-    expect_bytes(client, b"y");
-    expect_no_urgent(client);
-    expect_alive(client, server);
-}
-
-fn urgent_inline_switched_off(family: Family) {
-    let (client, server) = pair(family);
-    set_int(client, SOCKET, libc::SO_OOBINLINE, 1);
-    send_urgent(server, b"x");
-    await_count(client, 1);
-    send_urgent(server, b"y");
-    await_count(client, 2);
-    set_int(client, SOCKET, libc::SO_OOBINLINE, 0);
-    await_urgent(client, b'y');
-    expect_read(client, b"x", 0);
-    expect_at_mark(client, true);
-    expect_nothing(client);
-    expect_alive(client, server);
-}
-
-fn urgent_inline_of_the_listener(family: Family) {
-    let (listening, address) = listener(family);
-    set_int(listening, SOCKET, libc::SO_OOBINLINE, 1);
-    let client = tcp(family);
-    set_int(client, SOCKET, libc::SO_OOBINLINE, 1);
-    sys::connect(client, address).unwrap();
-    let server = sys::accept(listening).unwrap();
-    for (from, to) in [(client, server), (server, client)] {
-        assert_eq!(sys::option_int(to, SOCKET, libc::SO_OOBINLINE), Ok(1));
-        send_urgent(from, b"x");
-        await_count(to, 1);
-        send_urgent(from, b"y");
-        expect_bytes(to, b"xy");
-    }
-    expect_alive(client, server);
-}
-
-fn urgent_inline_before_the_accept(family: Family) {
-    let (listening, address) = listener(family);
-    set_int(listening, SOCKET, libc::SO_OOBINLINE, 1);
-    for before in ["", "ab"] {
-        let client = connect_to(address);
-        send_all(client, before.as_bytes());
-        for byte in ["x", "y"] {
-            send_urgent(client, byte.as_bytes());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        let server = sys::accept(listening).unwrap();
-        expect_bytes(server, before.as_bytes());
-        expect_bytes(server, b"xy");
-        // From now on an earlier one is lost.
-        set_int(server, SOCKET, libc::SO_OOBINLINE, 0);
-        send_urgent(client, b"u");
-        await_urgent(server, b'u');
-        send_urgent(client, b"v");
-        await_urgent(server, b'v');
-        send_all(client, b"w");
-        expect_bytes(server, b"w");
-        expect_alive(client, server);
-    }
 }
 
 fn urgent_counts_for_fionread(family: Family) {
