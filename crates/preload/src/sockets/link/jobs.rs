@@ -233,6 +233,7 @@ impl LinkEnd {
             self.keep_announced();
         }
         self.has_left_queue.store(true, Ordering::Relaxed);
+        self.expecting.store(false, Ordering::Relaxed);
         drop(reading);
         if let Some(indices) = self.job_indices() {
             departure::finish(&indices.departure);

@@ -12,7 +12,7 @@ use super::wake_ups;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::descriptors::{attach, confinement, names};
 use crate::ground::{clock, process, sys};
-use crate::sockets::link::{LinkEnd, LinkUse};
+use crate::sockets::link::LinkEnd;
 
 impl Listener {
     /// This process closes the listener; `last` when no relative holds it. Where no other process holds it, pending
@@ -196,7 +196,7 @@ pub fn withdraw() {
         }
     }
     poll_jobs();
-    leave_expecting(&links);
+    leave_expecting();
     if !any_listener(|listener| listener.pending.any()) {
         return;
     }
@@ -213,21 +213,26 @@ pub fn withdraw() {
 }
 
 fn expects(link: &LinkEnd) -> bool {
-    link.expecting.load(Ordering::Relaxed)
+    link.expecting.load(Ordering::Relaxed) && link.is_alive()
 }
 
 /// Leaves the links over which a connection is on its way, whose client is slow: it goes elsewhere. Here it might wait
 /// for ever, as where this process waits for a lock that another acceptor has.
-fn leave_expecting(links: &[LinkUse]) {
-    if links.iter().any(|link| expects(link)) {
+fn leave_expecting() {
+    if any_expects() {
         clear_links(expects, || ());
     }
 }
 
+fn any_expects() -> bool {
+    let registry = REGISTRY.lock();
+    registry.is_some_and(|registry| registry.servers.iter().any(|link| expects(link)))
+}
+
 /// Called when this process has accepted a connection from a listener that does not block, and may be busy for long.
 pub fn expect_no_more() {
-    if !wake_ups::anybody_sleeps() && any_listener(Listener::has_other_holders) {
-        leave_expecting(&server_links());
+    if any_expects() && !wake_ups::anybody_sleeps() && any_listener(Listener::has_other_holders) {
+        leave_expecting();
     }
 }
 
