@@ -76,6 +76,7 @@ fn blocking_connect(family: Family, port: u16) -> sys::Outcome<Descriptor> {
 /// The serving process: a listener for the honest program, and one for hostile programs.
 fn serve(family: Family, seed: u64, honest: Baton, hostile: Baton) {
     let (compared, address) = listener_with(family, 64);
+    crate::step::keep_urgent_bytes(compared);
     honest.send(u64::from(address.port()));
     let (open, address) = listener_with(family, 64);
     hostile.send(u64::from(address.port()));

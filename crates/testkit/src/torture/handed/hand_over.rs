@@ -27,6 +27,14 @@ enum Keeping {
 }
 
 impl Keeping {
+    /// As it is, where who ends may do so before the next holder has the connection.
+    fn unless_ends(self) -> Self {
+        match self {
+            Self::Ends { .. } => Self::ToTheEnd,
+            other => other,
+        }
+    }
+
     fn draw(random: &mut Random) -> Self {
         match random.below(4) {
             0 => Self::Not,
@@ -60,17 +68,21 @@ pub fn hand_on(end: End, random: &mut Random, go_on: fn(End)) -> Option<End> {
             received.close();
             go_on(end);
         }),
-        _ => send(without_set(end), keeping, |end, channel, received| {
-            received.pass();
-            received.close();
-            execute(
-                End {
-                    socket: channel,
-                    ..end
-                },
-                true,
-            );
-        }),
+        _ => send(
+            without_set(end),
+            keeping.unless_ends(),
+            |end, channel, received| {
+                received.pass();
+                received.close();
+                execute(
+                    End {
+                        socket: channel,
+                        ..end
+                    },
+                    true,
+                );
+            },
+        ),
     }
     None
 }

@@ -17,6 +17,7 @@ use super::hello::{ANSWER, Hello, Kind, Secret, canonical};
 use super::serve::{SHAPES, Shape, set_patience};
 use super::usage;
 use crate::script::{Role, Script};
+use crate::step::keep_urgent_bytes;
 use crate::{Options, blocking};
 
 /// Workers that connect again and again.
@@ -68,6 +69,7 @@ impl Client {
         let address = self.destination(shape, index);
         let family = Family::of(address);
         let socket = tcp(family);
+        keep_urgent_bytes(socket);
         let start = Instant::now();
         let connected = sys::connect(socket, address);
         let time = start.elapsed();

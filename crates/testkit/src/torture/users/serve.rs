@@ -14,6 +14,7 @@ use netchannel_testkit::sys::{self, Descriptor};
 use super::board::{Board, Counter, FIRST_PORT, LASTING, PORTS};
 use super::hello::{HELLO, Kind, Secret, canonical};
 use crate::script::{Role, Script};
+use crate::step::keep_urgent_bytes;
 use crate::{Options, blocking};
 
 /// Connections that are served at a time. More connections wait in the backlog.
@@ -115,6 +116,7 @@ fn listen(index: usize, shape: Shape) -> Option<Descriptor> {
     let address = shape.address(port(index));
     let family = Family::of(address);
     let socket = tcp(family);
+    keep_urgent_bytes(socket);
     set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
     if sys::bind(socket, address).is_err() || sys::listen(socket, 512).is_err() {
         sys::close(socket).expect("close");
