@@ -41,6 +41,14 @@ impl Flow {
         self.sender.is_some()
     }
 
+    /// How far it is.
+    pub fn describe(&self) -> String {
+        let sent = self.sender.as_ref().map(|sender| sender.position);
+        let received = self.receiver.as_ref().map(|receiver| receiver.position);
+        let (name, outcome) = (self.name(), self.outcome);
+        format!("{name}: sent {sent:?}, received {received:?}, outcome {outcome:?}")
+    }
+
     fn name(&self) -> String {
         format!("{:?} as {:?}", self.script, self.role)
     }

@@ -59,6 +59,12 @@ impl Loop {
         }
     }
 
+    /// What its connections wait for.
+    fn describe(&self) -> String {
+        let all = self.flows.values().map(Flow::describe);
+        all.collect::<Vec<_>>().join("; ")
+    }
+
     /// Adds a connection.
     pub fn add(&mut self, flow: Flow) {
         set_nonblocking(flow.socket);
@@ -165,8 +171,9 @@ pub fn serve(listening: Descriptor, seed: u64, kind: Kind, patience: Duration) {
         let ready = flows.ready(listener, patience);
         assert!(
             !ready.is_empty() || flows.len() == 0,
-            "{} connections stand still",
-            flows.len()
+            "{} connections stand still: {}",
+            flows.len(),
+            flows.describe()
         );
         for key in ready {
             if key != LISTENER {
@@ -233,8 +240,9 @@ pub fn drive(plan: Plan, numbers: &AtomicU64) {
         }
         assert!(
             flows.turn(milliseconds(patience)),
-            "{} connections stand still",
-            flows.len()
+            "{} connections stand still: {}",
+            flows.len(),
+            flows.describe()
         );
     }
     flows.close();
