@@ -123,6 +123,7 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
             &["between", "--seconds", "8", "--seed", "20264"],
         ),
         between(workspace, "servers", &["--mode", "servers"]),
+        between(workspace, "out of a tenant", &["--tenant", "out"]),
         between(
             workspace,
             "servers of a tenant",

@@ -190,7 +190,8 @@ pub fn serve(listening: Descriptor, seed: u64, kind: Kind, patience: Duration) {
                         let remove = libc::EPOLL_CTL_DEL;
                         sys::epoll_control(flows.set, remove, listening, 0, 0).expect("epoll_ctl");
                     }
-                    break;
+                    // The other keys are told once, where the loop waits for edges.
+                    continue;
                 }
                 flows.add(Flow::new(socket, Script::of(seed, number), Role::Server));
             }
