@@ -117,14 +117,8 @@ pub fn ended(status: libc::c_int) -> Ended {
 /// Zeroes are a valid `T`, and all of its fields are atomics.
 #[must_use]
 pub unsafe fn shared_zeroed<T>() -> &'static T {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let size = size_of::<T>();
-    // SAFETY: a fresh anonymous mapping.
-    let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
-    assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());
-    // SAFETY: mapped for good, aligned to a page; the rest is the caller's promise.
-    unsafe { &*memory.cast::<T>() }
+    // SAFETY: fresh memory is of zeroes; the rest is the caller's promise.
+    unsafe { map_shared(libc::MAP_ANONYMOUS, -1) }
 }
 
 /// As [`shared_zeroed`], in a new file that programs which are started inherit. Returns its descriptor, too.
@@ -147,8 +141,15 @@ pub unsafe fn shared_in_file<T>() -> (&'static T, Descriptor) {
 /// # Safety
 /// The file is of the same type, whose values may change at any time.
 pub unsafe fn shared_from_file<T>(file: Descriptor) -> &'static T {
+    // SAFETY: the caller's promise.
+    unsafe { map_shared(0, file) }
+}
+
+/// # Safety
+/// What is mapped holds a value of the type.
+unsafe fn map_shared<T>(kind: libc::c_int, file: Descriptor) -> &'static T {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let (size, flags) = (size_of::<T>(), libc::MAP_SHARED);
+    let (size, flags) = (size_of::<T>(), libc::MAP_SHARED | kind);
     // SAFETY: a fresh mapping.
     let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, file, 0) };
     assert_ne!(memory, libc::MAP_FAILED, "mmap: {:?}", sys::last_errno());

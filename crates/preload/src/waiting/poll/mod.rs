@@ -245,7 +245,7 @@ impl Call<'_> {
         })
     }
 
-    /// Nanoseconds until the next hold of bytes expires, for which no token comes.
+    /// Nanoseconds until the next hold of bytes expires, or for which the call may sleep on a set: no token comes then.
     fn hold_remaining(&self) -> Option<i64> {
         let times = self.watches.iter().filter_map(|watch| match watch {
             Watch::Lane(lane) => lane.next_look(),

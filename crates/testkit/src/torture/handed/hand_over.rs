@@ -112,7 +112,7 @@ pub fn received(words: &[String]) -> End {
 /// The arguments of an image that goes on with an end. It receives the end's socket where `by_message` is true, and
 /// `end.socket` is the channel.
 fn words(end: End, by_message: bool) -> Vec<String> {
-    let [set, edges, outer] = end.wait.to_words();
+    let [set, how, outer] = end.wait.to_words();
     let numbers = [
         end.seed,
         u64::from(end.role == Role::Server),
@@ -123,7 +123,7 @@ fn words(end: End, by_message: bool) -> Vec<String> {
         u64::from(end.is_shut),
         u64::from(end.has_ended),
         set,
-        edges,
+        how,
         outer,
         u64::from(by_message),
     ];
