@@ -12,6 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use netchannel_testkit::support::Baton;
 use netchannel_testkit::sys::{self, IN};
 use served::Served;
 use subject::Subject;
@@ -187,6 +188,37 @@ fn a_server_that_forks_in_between() {
     assert_eq!(client.ask("talk"), "ok");
 }
 
+/// A parent closes its listener while no daemon serves: what waits there is its worker's.
+fn a_parent_leaves(order: [&str; 2]) {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    let mut server = Subject::start(&served, "leaves");
+    let port = server.said("port:");
+    let mut client = Subject::start(&served, "client");
+    client.said("ready");
+    for step in order {
+        match step {
+            "reach" => assert_eq!(client.ask(&format!("reach {port}")), "ok"),
+            _ => assert_eq!(server.ask(step), "ok"),
+        }
+    }
+    served.daemon.kill();
+    assert_eq!(server.ask("close"), "ok");
+    assert_eq!(server.ask("accept"), "ok");
+    assert_eq!(client.ask("talk"), "ok");
+}
+
+#[test]
+fn a_parent_leaves_what_came_after_the_fork() {
+    a_parent_leaves(["fork", "reach"]);
+}
+
+#[test]
+fn a_parent_leaves_what_came_before_the_fork() {
+    a_parent_leaves(["reach", "fork"]);
+}
+
 /// Like nginx' workers, which clear the environment and give up the user that made the listener.
 #[test]
 fn servers_that_gave_up_what_they_were() {
@@ -202,6 +234,7 @@ fn subject() {
         Some("forked") => forked(|| ()),
         Some("changed") => forked(change),
         Some("between") => forks_in_between(),
+        Some("leaves") => leaves(),
         Some("late") => {
             drop(TcpListener::bind("127.0.0.1:0").unwrap());
             println!("\nattached");
@@ -335,6 +368,23 @@ fn forks_in_between() {
         }
         // By this it follows to the next daemon.
         drop(listener.accept());
+        println!("answer: ok");
+    }
+}
+
+/// A parent that forks, closes its listener and lets the worker accept as it is told.
+fn leaves() {
+    let mut listener = Some(listen());
+    let told = Baton::new();
+    for line in std::io::stdin().lines() {
+        match line.unwrap().as_str() {
+            "fork" => fork_worker(|| {
+                told.take();
+                echoes(&mut listener.as_ref().unwrap().accept().unwrap().0);
+            }),
+            "close" => drop(listener.take()),
+            _ => told.pass(),
+        }
         println!("answer: ok");
     }
 }

@@ -346,7 +346,7 @@ fn peek(lane: &mut Lane, buffer: &mut [u8], first: bool) -> Result<usize, c_int>
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Wait) if !first => return Ok(0),
             Err(Stop::Wait) if lane.socket.has(status::NONBLOCKING) => {
-                if !transfer::finds_end(lane) {
+                if !lane.finds_end() {
                     return Err(libc::EAGAIN);
                 }
             }

@@ -118,7 +118,7 @@ unsafe fn receive_all(lane: &mut Lane, vectors: &[iovec], flags: c_int) -> Resul
                     break;
                 }
                 if nonblocking {
-                    if !finds_end(lane) && !housekeeping::carry() {
+                    if !lane.finds_end() && !housekeeping::carry() {
                         return Err(libc::EAGAIN);
                     }
                     if replaced::is_replaced(lane) {
@@ -209,13 +209,6 @@ unsafe fn receive_out_of_band(lane: &Lane, vectors: &[iovec], flags: c_int) -> R
         Err(Stop::Error(error)) => Err(error),
         Err(_) => Ok(0),
     }
-}
-
-/// Asks now and then whether the peer lives. True when it has just been found dead.
-pub fn finds_end(lane: &Lane) -> bool {
-    let gone = lane.socket.has(status::PEER_GONE);
-    lane.check_peer();
-    !gone && lane.socket.has(status::PEER_GONE)
 }
 
 /// Asks whether the peer lives. True when it has just been found dead, or the connection was made anew.

@@ -150,9 +150,23 @@ pub fn prepare(kind: ExecKind, verdict: Verdict, environment: Entries) -> ExecPr
         } else if kind == ExecKind::Exec {
             ([deposited, diverted], in_transit) = deposit(passed);
         } else {
-            let leave =
-                |one: &PassedSocket| passing::deposit(one.descriptor(), &one.socket).is_ok();
-            deposited = passed.into_iter().filter(leave).collect();
+            let mut records = Vec::new();
+            deposited = passed
+                .into_iter()
+                .filter(
+                    |one| match passing::deposit(one.descriptor(), &one.socket) {
+                        Ok(record) => {
+                            records.extend(record);
+                            true
+                        }
+                        Err(_) => false,
+                    },
+                )
+                .collect();
+            if kind != ExecKind::Shell {
+                // The program may begin after this process and the daemon have ended.
+                in_transit = in_transit::prepare_exec(&records);
+            }
         }
         inherited.any = can_load && (listeners || !deposited.is_empty());
         if kind == ExecKind::Exec {
@@ -275,9 +289,13 @@ impl ExecPreparation {
     /// Called after a child was started, or could not be.
     pub fn finish_start(self, has_begun: bool) {
         if !has_begun {
-            self.undo();
-        } else if self.prepared {
+            return self.undo();
+        }
+        if self.prepared {
             epoll::end_start();
+        }
+        if let Some(prepared) = &self.in_transit {
+            prepared.undo();
         }
     }
 

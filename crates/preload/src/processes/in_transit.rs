@@ -4,7 +4,7 @@
 //! ```text
 //!  sender:    a record: cookie of the anchor, words of a Lookup, numbers of two memfds --> a file, open while the
 //!             sender lives
-//!  exec:      the file and the memfds are inherited, named in the environment
+//!  exec:      the file and the memfds are inherited, named in the environment; so for a program that is spawned
 //!  receiver:  no deposit --> the file of its own exec, else of a process of its user, by /proc
 //! ```
 //!
@@ -21,7 +21,7 @@ use netchannel_shm::{Outside, Region};
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, limits};
 use crate::ground::lock::Lock;
-use crate::ground::{process, sys};
+use crate::ground::sys;
 use crate::sockets::foreign;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::Socket;
@@ -245,7 +245,7 @@ pub fn relocate(from: i32, to: i32) {
     }
 }
 
-/// Records that survive an exec.
+/// Records that another image or a spawned program inherits.
 pub struct PreparedRecords {
     file: i32,
     memories: Vec<i32>,
@@ -268,7 +268,7 @@ fn memories(records: &[Record]) -> Vec<i32> {
     all
 }
 
-/// Before an exec: prepares the records.
+/// Before an exec or a spawn: prepares the records.
 pub fn prepare_exec(records: &[Record]) -> Option<PreparedRecords> {
     if records.is_empty() {
         return None;
@@ -278,18 +278,19 @@ pub fn prepare_exec(records: &[Record]) -> Option<PreparedRecords> {
         records_file.write(place, record);
     }
     let (file, memories) = (records_file.file, memories(records));
+    let identity = inode(file)?;
     for fd in memories.iter().chain([&file]) {
         set_survives_exec(*fd, true);
     }
     Some(PreparedRecords {
         file,
         memories,
-        description: format!("{file}:{}:{}", records.len(), process::number()),
+        description: format!("{file}:{}:{identity}", records.len()),
     })
 }
 
 impl PreparedRecords {
-    /// Undoes the preparation: the exec has failed.
+    /// Undoes the preparation: the exec has failed, or the program was spawned.
     pub fn undo(&self) {
         for fd in &self.memories {
             set_survives_exec(*fd, false);
@@ -301,14 +302,17 @@ impl PreparedRecords {
 /// At the start of an image: reads the records of the former one, which [`find`] returns until [`drop_inherited`].
 pub fn read_inherited(description: &str) {
     let mut words = description.split(':');
-    let mut number = || words.next()?.parse::<i32>().ok();
-    let (Some(file), Some(count), Some(process)) = (number(), number(), number()) else {
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (Some(file), Some(count), Some(identity)) = (number(), number(), number()) else {
         return;
     };
-    // A program in between, without the library, has passed the variable on to its child.
-    if u32::try_from(process) != Ok(sys::process()) {
+    // A program in between may have passed the variable on without the file, or spawning has closed it.
+    let Some(file) = i32::try_from(file)
+        .ok()
+        .filter(|file| inode(*file) == Some(identity))
+    else {
         return;
-    }
+    };
     let Some(records) = usize::try_from(count)
         .ok()
         .and_then(|count| read(file, count))

@@ -50,16 +50,17 @@ pub struct Deposit {
 
 /// Deposits the socket behind `fd` for one other process, in a message or a child, with the daemon if one serves, and
 /// counts a reference for its descriptor. Without a daemon the receiver finds this process's record, while it lives.
+/// Returns that record.
 ///
 /// # Errors
 /// Where neither the daemon nor this process can keep it, or the link's memory is closed.
-pub fn deposit(fd: i32, socket: &Socket) -> Result<(), i32> {
+pub fn deposit(fd: i32, socket: &Socket) -> Result<Option<Record>, i32> {
     let made = prepare(fd, socket)?;
     let kept = made
         .record
         .is_some_and(|record| in_transit::keep(*socket, made.link, record, made.is_with_daemon));
     if made.is_with_daemon || kept && process::is_dumpable() {
-        return Ok(());
+        return Ok(made.record);
     }
     withdraw(fd, socket);
     Err(libc::ENOTCONN)

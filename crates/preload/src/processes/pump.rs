@@ -335,7 +335,7 @@ impl HalfFlow {
                 self.ended = true;
                 return Ok(());
             }
-            Err(Stop::Wait) if transfer::finds_end(&lane) => return Ok(()),
+            Err(Stop::Wait) if lane.finds_end() => return Ok(()),
             Err(Stop::Wait) => return Err(libc::EAGAIN),
             Err(Stop::Error(error)) => return Err(error),
         };

@@ -29,6 +29,7 @@ cases! {
         corner_05_exec_set_with_a_member_by_another_number,
         corner_05_exec_set_with_an_end_that_it_made,
         corner_05_exec_set_with_room_that_comes_before_it_waits,
+        corner_05_exec_set_with_a_member_that_was_shut,
         corner_05_exec_listener_with_times,
         corner_05_exec_listener_with_options,
         corner_05_exec_connection_with_options,
@@ -399,6 +400,35 @@ fn corner_05_exec_set_with_room_that_comes_before_it_waits(family: Family) {
     let filled = usize::try_from(u64::from_ne_bytes(filled)).unwrap();
     expect_pattern(client, 0, filled);
     send_all(ours, b"read");
+    child.join();
+}
+
+/// The former image shut a member while one of its threads slept on it. The next one waits for room.
+fn corner_05_exec_set_with_a_member_that_was_shut(family: Family) {
+    let (client, server) = pair(family);
+    let [ours, theirs] = crate::corner_06_rights::unix_pair();
+    let filled = fill(server);
+    let child = fork_child(|| {
+        sys::close(client).unwrap();
+        let set = sys::epoll_create().unwrap();
+        sys::fcntl(set, libc::F_SETFD, 0).unwrap();
+        sys::epoll_control(set, libc::EPOLL_CTL_ADD, server, sys::OUT, 1).unwrap();
+        assert!(sys::epoll_wait(set, 4, 1).unwrap().is_empty());
+        let (sleeper, task) = start_thread(move || await_events(server, libc::POLLIN));
+        await_asleep(task);
+        sys::shutdown(server, libc::SHUT_RD).unwrap();
+        join_thread(sleeper);
+        assert!(sys::epoll_wait(set, 4, 20).unwrap().is_empty());
+        let numbers = [set, theirs].map(|number| number.to_string());
+        exec_helper(&["set-waits-for-room", &numbers[0], &numbers[1]], true);
+    });
+    for fd in [server, theirs] {
+        sys::close(fd).unwrap();
+    }
+    expect_bytes(ours, b"begun");
+    // The child sleeps in its set.
+    await_asleep(child.process);
+    expect_pattern(client, 0, filled);
     child.join();
 }
 

@@ -29,6 +29,9 @@ cases! {
         corner_11_kill_while_peer_sends,
         corner_11_kill_while_peer_sleeps_in_recv,
         corner_11_kill_while_peer_sleeps_in_epoll,
+        corner_11_kill_while_peer_that_shut_a_sender_sleeps_in_recv,
+        corner_11_kill_while_peer_that_shut_a_sender_sleeps_in_poll,
+        corner_11_kill_while_peer_that_shut_a_sender_sleeps_in_epoll,
         corner_11_kill_sleeper_in_recv,
         corner_11_kill_listener_process,
         corner_11_kill_client_before_accept,
@@ -317,6 +320,55 @@ fn corner_11_kill_while_peer_sleeps_in_epoll(family: Family) {
             events: sys::IN | sys::RDHUP
         }]
     );
+}
+
+/// A client whose side was shut while one of its threads waited for room, and the server, which has read all and is
+/// about to be killed.
+fn shut_below_a_sender(family: Family) -> (Child, Descriptor) {
+    let (begin, done) = (Baton::new(), Baton::new());
+    let (child, client, _) = forked_server(family, |connection| {
+        begin.take();
+        while sys::recv(connection, &mut [0; 64 * 1024], 0) != Ok(0) {}
+        done.pass();
+        wait_to_be_killed();
+    });
+    let filled = fill(client);
+    assert!(filled > 0);
+    set_blocking(client);
+    let send = move || sys::send(client, b"more", libc::MSG_NOSIGNAL);
+    let (sender, task) = start_thread(send);
+    await_asleep(task);
+    sys::shutdown(client, libc::SHUT_WR).unwrap();
+    assert_eq!(join_thread(sender), Err(Errno(libc::EPIPE)));
+    begin.pass();
+    done.take();
+    (child, client)
+}
+
+fn corner_11_kill_while_peer_that_shut_a_sender_sleeps_in_recv(family: Family) {
+    let (child, client) = shut_below_a_sender(family);
+    let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 8], 0));
+    await_asleep(task);
+    child.kill();
+    assert_eq!(join_thread(thread), Ok(0));
+}
+
+fn corner_11_kill_while_peer_that_shut_a_sender_sleeps_in_poll(family: Family) {
+    let (child, client) = shut_below_a_sender(family);
+    let (thread, task) = start_thread(move || poll_one(client, libc::POLLIN, 10_000));
+    await_asleep(task);
+    child.kill();
+    assert_ne!(join_thread(thread) & libc::POLLIN, 0);
+}
+
+fn corner_11_kill_while_peer_that_shut_a_sender_sleeps_in_epoll(family: Family) {
+    let (child, client) = shut_below_a_sender(family);
+    let set = sys::epoll_create().unwrap();
+    sys::epoll_control(set, libc::EPOLL_CTL_ADD, client, sys::IN, 1).unwrap();
+    let (thread, task) = start_thread(move || sys::epoll_wait(set, 4, 10_000).unwrap().len());
+    await_asleep(task);
+    child.kill();
+    assert_eq!(join_thread(thread), 1);
 }
 
 fn corner_11_kill_sleeper_in_recv(family: Family) {

@@ -157,6 +157,11 @@ pub fn run(arguments: &[String]) {
             expect_bytes(number(3), b"read");
             assert_eq!(sys::epoll_wait(number(1), 4, 3_000).unwrap().len(), 1);
         }
+        // Waits in a set for room, which comes later.
+        "set-waits-for-room" => {
+            send_all(number(2), b"begun");
+            assert_eq!(sys::epoll_wait(number(1), 4, 10_000).unwrap().len(), 1);
+        }
         // Waits in epoll for data and echoes.
         "epoll-echo" => epoll_echo(number(1)),
         // Executes itself again a number of times, and then echoes.

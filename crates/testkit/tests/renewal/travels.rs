@@ -1,4 +1,4 @@
-//! A connection is in transit to another process, in a message or over an `exec`, while its daemon ends. It arrives
+//! A connection is in transit to another process, in a message, over an `exec` or a spawn, while its daemon ends. It arrives
 //! intact, whether or not another daemon serves by then.
 
 use std::io::{BufRead, Read, Write};
@@ -22,6 +22,8 @@ pub fn play(part: &str) {
         "receives" => receives(),
         "executes" => executes(),
         "executed" => executed(),
+        "spawns" => spawns(),
+        "spawned" => spawned(),
         _ => {}
     }
 }
@@ -153,38 +155,74 @@ fn answer(mut connection: &TcpStream) -> std::io::Result<()> {
     connection.write_all(&byte)
 }
 
-/// Executes this program again, with these descriptors.
-fn execute(connection: TcpStream, listener: TcpListener) -> ! {
-    println!("\nthread: {}", sys::gettid());
-    assert_eq!(next_line(), "execute");
+/// This program as another part, with these descriptors.
+fn this_program(part: &str, connection: TcpStream, listener: TcpListener) -> Command {
     let numbers = [connection.into_raw_fd(), listener.into_raw_fd()];
     for fd in numbers {
         // SAFETY: a number.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
     }
-    let error = Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "subject", "--nocapture"])
-        .env(served::SUBJECT, "executed")
-        .env(INHERITED, format!("{},{}", numbers[0], numbers[1]))
-        .exec();
-    panic!("{error}");
+        .env(served::SUBJECT, part)
+        .env(INHERITED, format!("{},{}", numbers[0], numbers[1]));
+    command
 }
 
-fn executed() {
+/// The descriptors of [`this_program`].
+fn inherited() -> (TcpStream, TcpListener) {
     let told = std::env::var(INHERITED).unwrap();
     let (connection, listener) = told.split_once(',').unwrap();
-    // SAFETY: descriptors that came with the exec.
-    let (connection, listener) = unsafe {
+    // SAFETY: descriptors that this program was started with.
+    unsafe {
         (
             TcpStream::from_raw_fd(connection.parse().unwrap()),
             TcpListener::from_raw_fd(listener.parse().unwrap()),
         )
-    };
+    }
+}
+
+/// Executes this program again, with these descriptors.
+fn execute(connection: TcpStream, listener: TcpListener) -> ! {
+    println!("\nthread: {}", sys::gettid());
+    assert_eq!(next_line(), "execute");
+    let error = this_program("executed", connection, listener).exec();
+    panic!("{error}");
+}
+
+fn executed() {
+    let (connection, listener) = inherited();
     println!("\nexecuted");
     answer(&connection).unwrap();
     let (newcomer, _) = listener.accept().unwrap();
     answer(&newcomer).unwrap();
     execute(connection, listener);
+}
+
+/// As [`executes`], but starts a program as a child, and ends.
+fn spawns() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("\nport: {}", listener.local_addr().unwrap().port());
+    let (connection, _) = listener.accept().unwrap();
+    spawn(connection, listener);
+}
+
+fn spawn(connection: TcpStream, listener: TcpListener) {
+    answer(&connection).unwrap();
+    if next_line() == "spawn" {
+        this_program("spawned", connection, listener)
+            .spawn()
+            .unwrap();
+        // Before the program has begun to look for what it inherits.
+        sys::exit_now(0);
+    }
+}
+
+fn spawned() {
+    let (connection, listener) = inherited();
+    println!("\nspawned");
+    spawn(connection, listener);
 }
 
 /// Makes the subject execute itself, and runs `then` before the new image has done anything.
@@ -245,4 +283,19 @@ fn what_goes_over_an_exec_while_a_daemon_follows_another() {
 #[test]
 fn what_goes_over_an_exec_while_the_daemon_ends() {
     over_an_exec(false);
+}
+
+/// Neither the daemon nor who has started the program live when it begins.
+#[test]
+fn what_a_program_inherits_that_outlives_all_others() {
+    let Some(mut served) = Served::start(&[]) else {
+        return;
+    };
+    let (mut subject, mut client, _) = crate::connected(&served, "spawns");
+    served.daemon.kill();
+    for _ in 0..5 {
+        writeln!(subject.hears, "spawn").unwrap();
+        subject.said("spawned");
+        assert_eq!(client.ask("talk"), "ok");
+    }
 }

@@ -384,6 +384,13 @@ impl Lane {
         }
     }
 
+    /// As [`Self::check_peer`]. True when the peer has just been found dead.
+    pub fn finds_end(&self) -> bool {
+        let gone = self.socket.has(status::PEER_GONE);
+        self.check_peer();
+        !gone && self.socket.has(status::PEER_GONE)
+    }
+
     /// Asks the kernel whether the peer still lives.
     pub fn check_peer_now(&self) {
         if sys::has_hung_up(self.fd) {

@@ -45,7 +45,7 @@ impl Listener {
             |link| self.has_number(link.listener),
             || {
                 if !alone {
-                    self.hand_on_all(false);
+                    self.hand_on_all(false, !last);
                 }
             },
         );
@@ -60,7 +60,7 @@ impl Listener {
             self.pending.take_all().iter().for_each(reset);
         } else {
             self.leave_to_others(!last);
-            self.hand_on_all(false);
+            self.hand_on_all(false, !last);
         }
         // Links to a closed listener bring no more connections; open connections go on.
         let links = server_links();
@@ -121,10 +121,12 @@ impl Listener {
         clear_links(|link| self.has_number(link.listener), || ());
     }
 
-    fn hand_on_all(&self, to_newcomers: bool) {
+    /// `has_relatives`: others share the queues of this process, which may have let go of the listener already. They
+    /// are left what no daemon takes.
+    fn hand_on_all(&self, to_newcomers: bool, has_relatives: bool) {
         for pending in self.pending.take_all() {
-            let kept = self.hand_on(&pending, to_newcomers)
-                || !self.is_only_acceptor() && self.put_shared(&pending);
+            let kept =
+                self.hand_on(&pending, to_newcomers) || has_relatives && self.put_shared(&pending);
             if !kept {
                 reset(&pending);
             }
@@ -291,7 +293,7 @@ fn end_links(to_newcomers: bool, take: impl Fn(&Listener)) {
             let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
             for listener in listeners.into_iter().flatten() {
                 take(listener);
-                listener.hand_on_all(to_newcomers);
+                listener.hand_on_all(to_newcomers, !listener.is_only_acceptor());
             }
         },
     );

@@ -43,8 +43,9 @@ impl Listener {
 
     /// Leaves the queues to the remaining relatives when this process leaves them. Where no relative shares the
     /// clients' queue, or they may never accept, such as the old master of an upgrade, the connections are taken to
-    /// this process's list, to be handed on. A relative from which this process has the queue is believed to share it:
-    /// a daemon that has just come may not know of it yet. `has_relatives`: others hold the listener.
+    /// this process's list, to be handed on. Relatives are believed to share it where there is no daemon, and those
+    /// from which this process has the queue also where one has just come, which may not know of them yet.
+    /// `has_relatives`: others hold the listener.
     pub(super) fn leave_to_others(&self, has_relatives: bool) {
         let queue = self.shared_queues().and_then(SharedQueues::queue);
         let stays = !self.has_unrelated_holders()
@@ -52,9 +53,9 @@ impl Listener {
                 Some(queue) => {
                     self.is_only_inherited()
                         || self.is_continued_by_others()
-                        || queue.is_inherited() && has_relatives
+                        || has_relatives && (queue.is_inherited() || attach::is_daemon_gone())
                 }
-                None => !self.is_only_acceptor(),
+                None => has_relatives,
             };
         if !stays {
             self.drain_shared();

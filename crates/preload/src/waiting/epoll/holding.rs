@@ -47,7 +47,10 @@ impl EpollSet {
             return None;
         }
         let mut state = self.state.lock()?;
-        let (_, most) = self.longest_unwoken(&mut state);
+        let (news, most) = self.longest_unwoken(&mut state);
+        if news {
+            return Some(0);
+        }
         let longest = most.min(Self::longest_sleep(&state));
         Some(longest).filter(|longest| *longest < i64::MAX)
     }

@@ -2,10 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
+use super::sleep::is_without_tokens;
 use super::{EpollSet, NUMBER, inner_data, own_data};
 use crate::ground::sys;
 use crate::sockets::listener::Watcher;
-use crate::sockets::socket::{self, status};
+use crate::sockets::socket;
 
 impl EpollSet {
     /// Takes the events of the inner set and queues the members concerned. Whether there was any event.
@@ -76,7 +77,7 @@ impl EpollSet {
         if !item.alive || item.word != lane.socket.word {
             return;
         }
-        let stuck = lane.socket.has(status::PEER_GONE | status::ANCHOR_SHUT);
+        let stuck = is_without_tokens(&lane);
         if item.registered && stuck {
             // The anchor stays readable from now on: the entry's status says all.
             let inner = self.inner.load(Ordering::Acquire);

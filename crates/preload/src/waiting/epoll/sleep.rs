@@ -154,8 +154,10 @@ impl EpollSet {
                 continue;
             };
             let Some(lane) = item.lane() else { continue };
-            if !item.registered {
+            // Another process that has the set, or had it, may have taken the anchor out of the inner set.
+            if !item.registered || is_without_tokens(&lane) {
                 if item.enabled {
+                    news |= lane.finds_end();
                     limit = limit.min(sleep_without_token(&lane));
                 }
                 continue;
@@ -384,7 +386,12 @@ impl EpollSet {
     }
 }
 
-/// How long to sleep for a member whose anchor is not in the inner set.
+/// Whether the anchor of a member brings no tokens any more: it shows an end, and stays in no inner set.
+pub(super) fn is_without_tokens(lane: &Lane) -> bool {
+    lane.socket.has(status::PEER_GONE | status::ANCHOR_SHUT)
+}
+
+/// How long to sleep for a member whose anchor brings no tokens.
 fn sleep_without_token(lane: &Lane) -> i64 {
     if !lane.socket.has(status::PEER_GONE) {
         SLEEP_WITHOUT_TOKENS
