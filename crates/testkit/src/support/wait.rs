@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, PATIENCE_MILLISECONDS, QUIET_MILLISECONDS};
-use crate::sys::{self, Descriptor, Errno};
+use super::{PATIENCE, PATIENCE_MILLISECONDS, QUIET_MILLISECONDS, uninterrupted};
+use crate::sys::{self, Descriptor};
 
 /// `poll` on one descriptor. Returns its events.
 #[track_caller]
@@ -177,20 +177,20 @@ impl Baton {
         );
     }
 
-    /// Waits for a number.
+    /// Waits for a number, whatever signals come.
     #[track_caller]
     pub fn receive(&self) -> u64 {
-        await_events(self.reader, libc::POLLIN);
+        let mut entries = [libc::pollfd {
+            fd: self.reader,
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        let ready = uninterrupted(|| sys::poll(&mut entries, PATIENCE_MILLISECONDS));
+        assert_eq!(ready, Ok(1), "nobody passed the baton");
         let mut bytes = [0_u8; 8];
-        loop {
-            match sys::read(self.reader, &mut bytes) {
-                Err(Errno(libc::EINTR)) => {}
-                answer => {
-                    assert_eq!(answer, Ok(8), "baton");
-                    return u64::from_ne_bytes(bytes);
-                }
-            }
-        }
+        let read = uninterrupted(|| sys::read(self.reader, &mut bytes));
+        assert_eq!(read, Ok(8), "baton");
+        u64::from_ne_bytes(bytes)
     }
 
     /// Whether somebody passes it within some milliseconds. Does not take it.

@@ -11,6 +11,7 @@ mod endure;
 mod errors;
 mod faults;
 mod flow;
+mod hand_over;
 mod handed;
 mod holders;
 mod hostile;
@@ -113,6 +114,8 @@ struct Options {
     tenant: Option<between::Tenant>,
     /// The descriptor of the board that programs of a round share.
     board: Descriptor,
+    /// The descriptor that a program goes on with.
+    descriptor: Descriptor,
     /// The index of this process among several users or programs.
     index: usize,
 }
@@ -135,6 +138,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         patience: PATIENCE,
         tenant: None,
         board: -1,
+        descriptor: -1,
         index: 0,
     };
     let mut rest = arguments.iter();
@@ -170,6 +174,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
                 Some(tenant) => options.tenant = Some(tenant),
                 None => return Err(format!("--tenant {value}: say out, in or channels")),
             },
+            "--descriptor" => options.descriptor = Descriptor::try_from(number()?).unwrap_or(-1),
             "--board" => options.board = Descriptor::try_from(number()?).unwrap_or(-1),
             "--patience" => options.patience = Duration::from_secs(number()?),
             "--family" if value == "v4" => options.family = Some(Family::V4),
@@ -276,6 +281,8 @@ fn main() {
         "servers-serve" => servers::serve(&options),
         "servers-drive" => servers::drive(&options),
         "servers-executed" => servers::executed(&options),
+        servers::HOLDS => servers::executed_to_hold(&options, false),
+        servers::RECEIVES => servers::executed_to_hold(&options, true),
         "limits-serve" => limits::serve(&options),
         "limits-drive" => limits::drive(&options),
         "users-serve" => without_watchdog(|| users::serve(&options)),

@@ -11,7 +11,7 @@
 
 mod end;
 mod ends;
-mod hand_over;
+mod holder;
 mod stages;
 mod wait;
 
@@ -92,5 +92,5 @@ pub fn executed(words: &[String]) {
     sys::alarm(LONGEST);
     sys::ignore_signal(libc::SIGPIPE).expect("sigaction");
     interrupter::prepare();
-    go_on(hand_over::received(words));
+    go_on(holder::received(words));
 }

@@ -1,8 +1,7 @@
 //! The stages of an end, one after the other.
 
 use super::end::{End, script};
-use super::hand_over;
-use crate::blocking;
+use crate::{blocking, hand_over};
 
 /// Plays stages until the connection is over, here and in the processes that it is handed to.
 pub fn go_on(mut end: End) {

@@ -10,6 +10,7 @@ use crate::script::Role;
 
 use super::board::Board;
 use super::conduct::conduct;
+use super::handed_on;
 use super::shape::{Plan, Shape};
 use super::{LONGEST, await_end, random_of, start};
 
@@ -41,12 +42,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
             set_nonblocking(listening);
             in_children(plan, board, || {
                 while !board.ends() {
-                    let mut entries = [libc::pollfd {
-                        fd: listening,
-                        events: libc::POLLIN,
-                        revents: 0,
-                    }];
-                    uninterrupted(|| sys::poll(&mut entries, -1)).expect("poll");
+                    wait_in_poll(listening);
                     accept_and_serve(listening, plan, board);
                 }
             });
@@ -130,6 +126,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
             });
         }
         Shape::Rotating => rotate(listening, plan, board),
+        Shape::HandedOn => handed_on::serve(listening, plan, board),
         Shape::PreforkKilled => kill_and_replace(listening, plan, board),
     }
 }
@@ -137,7 +134,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
 extern "C" fn on_child(_: libc::c_int) {}
 
 /// The next connection. `None` at the end of the round.
-fn accept(listening: Descriptor, board: &Board) -> Option<Descriptor> {
+pub(super) fn accept(listening: Descriptor, board: &Board) -> Option<Descriptor> {
     let socket = uninterrupted(|| sys::accept(listening)).expect("accept");
     if board.ends() {
         sys::close(socket).expect("close");
@@ -147,7 +144,7 @@ fn accept(listening: Descriptor, board: &Board) -> Option<Descriptor> {
 }
 
 /// Takes a connection from a listener that does not block, if there is one.
-fn accept_and_serve(listening: Descriptor, plan: &Plan, board: &Board) -> bool {
+pub(super) fn accept_and_serve(listening: Descriptor, plan: &Plan, board: &Board) -> bool {
     match uninterrupted(|| sys::accept(listening)) {
         Ok(socket) if board.ends() => sys::close(socket).expect("close"),
         Ok(socket) => serve_one(socket, plan, board, false),
@@ -160,7 +157,7 @@ fn accept_and_serve(listening: Descriptor, plan: &Plan, board: &Board) -> bool {
 }
 
 /// Serves the connection whose client says its number.
-fn serve_one(socket: Descriptor, plan: &Plan, board: &Board, has_threads: bool) {
+pub(super) fn serve_one(socket: Descriptor, plan: &Plan, board: &Board, has_threads: bool) {
     // A client of the end of the round says nothing.
     match read_number(socket) {
         Some(number) => conduct(socket, plan, board, number, Role::Server, has_threads),
@@ -300,10 +297,20 @@ fn pass(listening: Descriptor, plan: &Plan, board: &Board) {
     await_all(&children);
 }
 
-fn set_with(listening: Descriptor, events: u32) -> Descriptor {
+pub(super) fn set_with(listening: Descriptor, events: u32) -> Descriptor {
     let set = sys::epoll_create().expect("epoll_create");
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 0).expect("epoll_ctl");
     set
+}
+
+/// Waits for a connection in `poll`.
+pub(super) fn wait_in_poll(listening: Descriptor) {
+    let mut entries = [libc::pollfd {
+        fd: listening,
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    uninterrupted(|| sys::poll(&mut entries, -1)).expect("poll");
 }
 
 /// A number that another thread has written. `None` at the end of the pipe.

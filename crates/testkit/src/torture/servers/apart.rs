@@ -28,7 +28,7 @@ pub fn run(options: &Options) -> i32 {
 
 fn play(hosts: &TwoHosts, options: &Options, plan: &Plan) {
     let places = Places::of(options);
-    let (_, file) = Board::for_programs();
+    let file = Board::new().file();
     let start = |which: Which, word: &str, address: String| {
         let mut command = hosts.command(&this_program(), which, places.carrier);
         command.args([word, "--address", &address, "--only", &options.only]);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use netchannel_testkit::support::{shared_from_file, shared_in_file, shared_zeroed};
+use netchannel_testkit::support::{shared_from_file, shared_in_file};
 use netchannel_testkit::sys::{self, Descriptor};
 
 /// The most processes of a round at the same time that a signal can find.
@@ -19,28 +19,27 @@ struct Shared {
     broken: AtomicU64,
 }
 
-/// Memory that all processes of a round share.
+/// Memory that all processes of a round share, and the descriptor by which programs that they start have it.
 #[derive(Clone, Copy)]
-pub struct Board(&'static Shared);
+pub struct Board(&'static Shared, Descriptor);
 
 impl Board {
-    /// A new board, for the caller and its children.
+    /// A new board, for the caller, its children and programs that they start.
     pub fn new() -> Self {
         // SAFETY: only atomics, for which zeroes are valid.
-        Self(unsafe { shared_zeroed() })
-    }
-
-    /// As [`Self::new`], for programs that the caller starts: they inherit the descriptor.
-    pub fn for_programs() -> (Self, Descriptor) {
-        // SAFETY: only atomics, for which zeroes are valid.
         let (shared, file) = unsafe { shared_in_file() };
-        (Self(shared), file)
+        Self(shared, file)
     }
 
     /// The board of the program that started this one.
     pub fn inherited(file: Descriptor) -> Self {
         // SAFETY: only atomics.
-        Self(unsafe { shared_from_file(file) })
+        Self(unsafe { shared_from_file(file) }, file)
+    }
+
+    /// The descriptor that programs inherit.
+    pub fn file(&self) -> Descriptor {
+        self.1
     }
 
     /// The calling process may be signalled from now on. Without a free place it is not.

@@ -15,6 +15,7 @@ mod apart;
 mod board;
 mod clients;
 mod conduct;
+mod handed_on;
 mod pest;
 mod shape;
 
@@ -31,6 +32,7 @@ use crate::step::keep_urgent_bytes;
 use crate::{Options, interrupter, rounds};
 pub use apart::{drive, run as run_apart, serve};
 use board::Board;
+pub use handed_on::{HOLDS, RECEIVES, executed as executed_to_hold};
 use shape::{Plan, Way};
 
 /// Runs rounds until the time is over or `--rounds` rounds are done.

@@ -32,11 +32,13 @@ pub enum Shape {
     ThreadsOneShot,
     /// Children that accept a few connections each and are replaced.
     Rotating,
+    /// The listener goes from process to process, and who has it serves some connections.
+    HandedOn,
     /// As `Prefork`, whose children are killed at any moment and replaced: each takes one connection with it at most.
     PreforkKilled,
 }
 
-const SHAPES: [Shape; 15] = [
+const SHAPES: [Shape; 16] = [
     Shape::Threads,
     Shape::Prefork,
     Shape::PreforkLocked,
@@ -51,6 +53,7 @@ const SHAPES: [Shape; 15] = [
     Shape::HandToThreads,
     Shape::ThreadsOneShot,
     Shape::Rotating,
+    Shape::HandedOn,
     Shape::PreforkKilled,
 ];
 
