@@ -249,9 +249,9 @@ unsafe fn spawn(file: *const c_char, spawn: &Spawn, call: impl FnOnce(Strings) -
         return unsafe { spawn_by_shell(&file, spawn, entries) };
     }
     let preparation = exec_preparation::prepare(kind, verdict, entries);
-    exec_preparation::note_inherited();
+    let noted = exec_preparation::note_inherited(kind, verdict == Verdict::CanLoad);
     let result = with_own_limit(|| call(preparation.environment.pointer()));
-    preparation.finish_start(result == 0);
+    preparation.finish_start(result == 0, noted);
     result
 }
 
@@ -272,7 +272,7 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
         arguments.push(null());
         let kind = child(spawn.actions);
         let preparation = exec_preparation::prepare(kind, Verdict::CanLoad, entries);
-        exec_preparation::note_inherited();
+        let noted = exec_preparation::note_inherited(kind, true);
         let environment = preparation.environment.pointer();
         let result = real::posix_spawn(
             spawn.process,
@@ -282,7 +282,7 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
             arguments.as_ptr(),
             environment,
         );
-        preparation.finish_start(result == 0);
+        preparation.finish_start(result == 0, noted);
         result
     }
 }
@@ -290,12 +290,13 @@ unsafe fn spawn_by_shell(file: &CStr, spawn: &Spawn, entries: Entries) -> c_int 
 /// Called before the C library itself spawns a shell with this process's environment.
 unsafe fn before_shell() {
     if !exec_preparation::passes_sockets(ExecKind::Child) {
-        exec_preparation::note_inherited();
+        exec_preparation::note_inherited(ExecKind::Shell, false);
         return;
     }
     let preparation =
         exec_preparation::prepare(ExecKind::Shell, Verdict::CanLoad, Entries::default());
-    exec_preparation::note_inherited();
+    // Whoever has called waits for the shell, and is not told whether it has begun.
+    exec_preparation::note_inherited(ExecKind::Shell, false);
     if preparation.inherits() {
         // SAFETY: C strings.
         unsafe { libc::setenv(c"NETCHANNEL_INHERIT".as_ptr(), c"1".as_ptr(), 1) };
@@ -373,7 +374,7 @@ hook! {
     ) -> c_int {
         // It may be closed when another program begins: only this says that the program gets it.
         if matches!(table::get(fd).kind(), Kind::Fresh | Kind::Kernel | Kind::Listener) {
-            connection::before_start(fd);
+            connection::give_to_start(fd);
         }
         real::posix_spawn_file_actions_adddup2(actions, fd, to)
     }

@@ -1,7 +1,7 @@
 //! Preparations of the sockets before another program begins in this process or as its child.
 
-use crate::connections::connection;
 use crate::connections::connection::flags;
+use crate::connections::connection::{self, Passing};
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, limits};
 use crate::ground::sys;
@@ -10,7 +10,7 @@ use crate::processes::in_transit::PreparedRecords;
 use crate::processes::program::Verdict;
 use crate::processes::pump::{self, Pump};
 use crate::processes::{in_transit, passing};
-use crate::sockets::listener;
+use crate::sockets::listener::{self, Listener};
 use crate::sockets::socket::{self, Socket};
 use crate::waiting::epoll;
 
@@ -127,14 +127,22 @@ pub fn passes_sockets(kind: ExecKind) -> bool {
 }
 
 /// Called before a program is started as a child, after [`prepare`]: notes the sockets that are not virtual and that it
-/// inherits.
-pub fn note_inherited() {
+/// inherits. `loads`: it has the library. Returns what is to be undone if it does not start.
+pub fn note_inherited(kind: ExecKind, loads: bool) -> Vec<Passing> {
     let mut inherited = Vec::new();
     table::for_each(|fd, word| {
+        let is_given = || {
+            let listener = socket::of_word(word).and_then(|socket| socket.listener());
+            kind == ExecKind::AnyChild && listener.is_some_and(Listener::take_given)
+        };
         let is_kernel = matches!(word.kind(), Kind::Kernel | Kind::Listener);
-        inherited.extend((is_kernel && is_passed(fd, ExecKind::Child)).then_some(fd));
+        let is_passed = is_kernel && (is_passed(fd, ExecKind::Child) || is_given());
+        inherited.extend(is_passed.then_some(fd));
     });
-    inherited.into_iter().for_each(connection::before_start);
+    let noted = inherited.into_iter();
+    noted
+        .filter_map(|fd| connection::before_start(fd, loads))
+        .collect()
 }
 
 /// Prepares for a program; `verdict` says whether it can load the library.
@@ -286,9 +294,10 @@ impl ExecPreparation {
         self.inherits
     }
 
-    /// Called after a child was started, or could not be.
-    pub fn finish_start(self, has_begun: bool) {
+    /// Called after a child was started, or could not be. `noted` is what [`note_inherited`] has.
+    pub fn finish_start(self, has_begun: bool, noted: Vec<Passing>) {
         if !has_begun {
+            noted.into_iter().for_each(Passing::undo);
             return self.undo();
         }
         if self.prepared {

@@ -357,7 +357,7 @@ pub struct Passing {
 }
 
 impl Passing {
-    /// The message was not sent.
+    /// The message was not sent, or the program did not start.
     pub fn undo(self) {
         self.socket.unmark(self.noted);
         self.socket
@@ -382,16 +382,30 @@ pub fn before_passing(fd: i32) -> Result<Option<Passing>, i32> {
     Ok(passed)
 }
 
-/// Before a program that is started gets a socket that is not virtual: as [`before_child`]. Where it has the library, it
-/// announces a listener at its start.
-pub fn before_start(fd: i32) {
-    if let Ok(Some(socket)) = before_kernel_use(fd) {
-        match socket.listener() {
-            Some(listener) => listener.leave_waiting(),
-            None => {
-                socket.mark(status::SHARED | status::ELSEWHERE);
-            }
+/// Before a program that is started gets a socket that is not virtual: as [`before_child`]. Where it `loads` the library,
+/// it announces a listener at its start, and what comes before is its, too. Returns what is to be undone if it does not
+/// start.
+pub fn before_start(fd: i32, loads: bool) -> Option<Passing> {
+    let socket = before_kernel_use(fd).ok().flatten()?;
+    match socket.listener() {
+        Some(listener) if loads => {
+            listener.await_stranger();
+            return Some(Passing { socket, noted: 0 });
         }
+        Some(listener) => listener.leave_waiting(),
+        None => {
+            socket.mark(status::SHARED | status::ELSEWHERE);
+        }
+    }
+    None
+}
+
+/// Before a list of file actions gives a socket to a program that is not yet started, if it ever is.
+pub fn give_to_start(fd: i32) {
+    if before_start(fd, false).is_none()
+        && let Some(listener) = socket::of(fd).and_then(|socket| socket.listener())
+    {
+        listener.note_given();
     }
 }
 

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use netchannel_abi::message::Operation;
 
+use super::departing::{any_expects, clear_links, expects, leave_expecting};
 use super::links::{REGISTRY, Registry, any_listener, for_each_listener, leave_queues};
 use super::renewal::announce_retired;
 use super::resetting::reset;
@@ -12,7 +13,6 @@ use super::wake_ups;
 use super::{Listener, Pending, poll_jobs, server_links};
 use crate::descriptors::{attach, confinement, names};
 use crate::ground::{clock, process, sys};
-use crate::sockets::link::LinkEnd;
 
 impl Listener {
     /// This process closes the listener; `last` when no relative holds it. Where no other process holds it, pending
@@ -214,23 +214,6 @@ pub fn withdraw() {
     });
 }
 
-fn expects(link: &LinkEnd) -> bool {
-    link.expecting.load(Ordering::Relaxed) && link.is_alive()
-}
-
-/// Leaves the links over which a connection is on its way, whose client is slow: it goes elsewhere. Here it might wait
-/// for ever, as where this process waits for a lock that another acceptor has.
-fn leave_expecting() {
-    if any_expects() {
-        clear_links(expects, || ());
-    }
-}
-
-fn any_expects() -> bool {
-    let registry = REGISTRY.lock();
-    registry.is_some_and(|registry| registry.servers.iter().any(|link| expects(link)))
-}
-
 /// Called when this process has accepted a connection from a listener that does not block, and may be busy for long.
 pub fn expect_no_more() {
     if any_expects() && !wake_ups::anybody_sleeps() && any_listener(Listener::has_other_holders) {
@@ -297,17 +280,4 @@ fn end_links(to_newcomers: bool, take: impl Fn(&Listener)) {
             }
         },
     );
-}
-
-/// Ends the announcements on some links, and lets `hand_on` handle the announced connections.
-fn clear_links(which: impl Fn(&LinkEnd) -> bool, hand_on: impl Fn()) {
-    let mut links = server_links();
-    links.retain(|link| link.is_alive() && !link.has_left() && which(link));
-    for link in &links {
-        link.read_channel();
-        link.begin_leaving();
-    }
-    poll_jobs();
-    links.iter().for_each(|link| link.finish_leaving());
-    hand_on();
 }

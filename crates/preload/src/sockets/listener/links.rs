@@ -1,6 +1,6 @@
 //! The registry of the links and listeners of this process, and requests to all of them at once.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use netchannel_abi::link::Role;
 use netchannel_abi::message::Operation;
@@ -123,7 +123,7 @@ pub fn awake(soon: bool) {
 /// Resets the state of the links to "awake". A thread that slept or looked for connections, in a call that is over, has
 /// left them as asleep or looping, which was harmless while only this process accepted. A loop publishes its state again
 /// when it looks.
-fn mark_awake() {
+pub(super) fn mark_awake() {
     if wake_ups::anybody_sleeps() {
         return;
     }
@@ -135,14 +135,6 @@ fn mark_awake() {
             link.set_awake(false);
         }
     }
-}
-
-/// Publishes that no loop of this process looks at the links, and takes what was announced before.
-pub fn stop_looking() {
-    mark_awake();
-    // Pairs with the fence in `announce`: a client sees that nobody looks, or its connection is seen here.
-    fence(Ordering::SeqCst);
-    poll_jobs();
 }
 
 /// Reads the channels of all links: doorbells, anchors, hang-ups.

@@ -3,6 +3,7 @@
 
 mod awaiting;
 pub mod daemon_renewal;
+mod departing;
 mod hand_over;
 mod leaving;
 mod links;
@@ -48,13 +49,14 @@ use option_snapshots::OptionSnapshots;
 use pending_queue::PendingQueue;
 use shared_queues::SharedQueues;
 
+pub use departing::stop_looking;
 pub use hand_over::{
     expect_no_more, hand_on_at_exit, hand_on_to_next, hand_over, have_retired, retire_all, withdraw,
 };
 pub use links::{
     client_link, end_client_links, has_server_links, keep_queues_if_announced, leave_links,
     leave_queues, listen_for_jobs, numbers, own_link, poll_jobs, queued_link, read_channels,
-    relocate, reset_in_child, return_to_queues, server_links, stop_looking,
+    relocate, reset_in_child, return_to_queues, server_links,
 };
 pub use pending_connection::{Addresses, Pending};
 pub use queue::{enter, may_enter};
@@ -137,6 +139,8 @@ pub struct Listener {
     is_retiring: AtomicBool,
     /// How often a program that is no relative may have come to hold it.
     strangers: AtomicU32,
+    /// File actions of a spawn give it to another program.
+    is_given: AtomicBool,
     /// These are relatives that have the socket since before it listened.
     awaits_relatives: AtomicBool,
     pending: PendingQueue,
@@ -208,6 +212,7 @@ impl Listener {
             refusals: AtomicU32::new(0),
             is_retiring: AtomicBool::new(false),
             strangers: AtomicU32::new(0),
+            is_given: AtomicBool::new(false),
             awaits_relatives: AtomicBool::new(false),
             pending: PendingQueue::new(),
             eras: OptionSnapshots::new(),

@@ -57,6 +57,17 @@ impl Listener {
         let _ = self.request_queue(queue.map_or(0, Queue::name), flag);
     }
 
+    /// File actions give it to the next program that is spawned with any.
+    #[cold]
+    pub fn note_given(&self) {
+        self.is_given.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they do. True once.
+    pub fn take_given(&self) -> bool {
+        self.is_given.swap(false, Ordering::Relaxed)
+    }
+
     /// Leaves what waits in this process and in the queues of its relatives to whoever accepts next.
     #[cold]
     pub fn leave_waiting(&self) {

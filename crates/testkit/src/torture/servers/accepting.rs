@@ -5,12 +5,9 @@ use netchannel_testkit::support::{
 };
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
-use crate::read_number;
-use crate::script::Role;
-
 use super::board::Board;
-use super::conduct::conduct;
 use super::handed_on;
+use super::one::{accept, accept_and_serve, serve_one, set_with, wait_in_poll};
 use super::shape::{Plan, Shape};
 use super::{LONGEST, await_end, random_of, start};
 
@@ -132,38 +129,6 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
 }
 
 extern "C" fn on_child(_: libc::c_int) {}
-
-/// The next connection. `None` at the end of the round.
-pub(super) fn accept(listening: Descriptor, board: &Board) -> Option<Descriptor> {
-    let socket = uninterrupted(|| sys::accept(listening)).expect("accept");
-    if board.ends() {
-        sys::close(socket).expect("close");
-        return None;
-    }
-    Some(socket)
-}
-
-/// Takes a connection from a listener that does not block, if there is one.
-pub(super) fn accept_and_serve(listening: Descriptor, plan: &Plan, board: &Board) -> bool {
-    match uninterrupted(|| sys::accept(listening)) {
-        Ok(socket) if board.ends() => sys::close(socket).expect("close"),
-        Ok(socket) => serve_one(socket, plan, board, false),
-        Err(errno) => {
-            assert_eq!(errno, Errno(libc::EAGAIN), "accept");
-            return false;
-        }
-    }
-    true
-}
-
-/// Serves the connection whose client says its number.
-pub(super) fn serve_one(socket: Descriptor, plan: &Plan, board: &Board, has_threads: bool) {
-    // A client of the end of the round says nothing.
-    match read_number(socket) {
-        Some(number) => conduct(socket, plan, board, number, Role::Server, has_threads),
-        None => sys::close(socket).expect("close"),
-    }
-}
 
 /// Serves the connection that is this program's descriptor 0.
 pub fn serve_executed(plan: &Plan, board: &Board) {
@@ -295,22 +260,6 @@ fn pass(listening: Descriptor, plan: &Plan, board: &Board) {
         sys::close(*parent).expect("close");
     }
     await_all(&children);
-}
-
-pub(super) fn set_with(listening: Descriptor, events: u32) -> Descriptor {
-    let set = sys::epoll_create().expect("epoll_create");
-    sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 0).expect("epoll_ctl");
-    set
-}
-
-/// Waits for a connection in `poll`.
-pub(super) fn wait_in_poll(listening: Descriptor) {
-    let mut entries = [libc::pollfd {
-        fd: listening,
-        events: libc::POLLIN,
-        revents: 0,
-    }];
-    uninterrupted(|| sys::poll(&mut entries, -1)).expect("poll");
 }
 
 /// A number that another thread has written. `None` at the end of the pipe.

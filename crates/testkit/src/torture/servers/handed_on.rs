@@ -10,8 +10,8 @@ use crate::hand_over::{Held, hand_on, received_from};
 use crate::program::this_program;
 use crate::{Options, interrupter, rounds};
 
-use super::accepting::{accept, accept_and_serve, serve_one, set_with, wait_in_poll};
 use super::board::Board;
+use super::one::{accept, accept_and_serve, serve_one, set_with, wait_in_poll};
 use super::shape::Plan;
 use super::{LONGEST, random_of, start};
 

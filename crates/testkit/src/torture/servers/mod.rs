@@ -16,6 +16,7 @@ mod board;
 mod clients;
 mod conduct;
 mod handed_on;
+mod one;
 mod pest;
 mod shape;
 
