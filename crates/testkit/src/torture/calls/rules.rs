@@ -314,7 +314,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "n|waited n", "-1 ECONNRESET|-1 EAGAIN|waited interrupted -1"]),
     rule("8.32", Rest, &["epoll_ctl"], ["", "setrlimit*NOFILE&fork", "0", "-1 EMFILE"]),
     rule("8.32", Rest, &["shutdown", "getpeername"], ["", "setrlimit*NOFILE&sendmsg*{1,1,0&close", "0|-1 EFAULT", "-1 ENOTCONN"]),
-    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "-1 EPIPE", "-1 EISCONN"]),
+    rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "-1 EPIPE", "-1 EISCONN|n"]),
     rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&unspec", "-1 ECONNRESET", "-1 EPIPE"]),
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     // A member that only a relative has is told by a later look.
