@@ -31,11 +31,11 @@ pub(super) fn is_for_kernel(error: i32) -> bool {
     is_tried && !gateway::is_used()
 }
 
-/// Whether it can be carried on behind the program's descriptor: a socket that other processes have, too, can not be
-/// replaced for them.
+/// Whether it can be carried on behind the program's descriptor: no call waits in the connect, and a socket that other
+/// processes have, too, can not be replaced for them.
 pub(super) fn may_carry(socket: &Socket, error: i32) -> bool {
     is_for_kernel(error)
-        && socket.has(status::NONBLOCKING)
+        && socket.has(status::NONBLOCKING | status::CONNECTING)
         && !socket.is_foreign()
         && socket.entry.references.load(Ordering::Relaxed) <= 1
 }
