@@ -5,7 +5,7 @@ use crate::far::Side;
 
 /// Case names without the family at their end, or a common beginning of several names; the end that must be outside the tenant (either
 /// end, where none is named); the number of the difference.
-const KEPT: [(&str, Option<Side>, &str); 56] = [
+const KEPT: [(&str, Option<Side>, &str); 58] = [
     (
         "corner_04_queue_last_holder_goes",
         Some(Side::Client),
@@ -203,6 +203,16 @@ const KEPT: [(&str, Option<Side>, &str); 56] = [
     ),
     (
         "corner_06_waiting_for_a_listener_never_received",
+        Some(Side::Client),
+        "16.15",
+    ),
+    (
+        "corner_05_exec_listener_of_a_spawned_program",
+        Some(Side::Client),
+        "16.15",
+    ),
+    (
+        "corner_05_exec_listener_by_another_number_of_a_spawned_program",
         Some(Side::Client),
         "16.15",
     ),

@@ -130,7 +130,7 @@ fn families_of_a_tenant_stand_signals() {
     let output = std::process::Command::new(&program)
         .args(["tenants", "run", "web", "--", TORTURE, "servers"])
         .args(["--seconds", "8", "--seed", "131"])
-        // What SPECIFICATION 8.17 keeps of a listener that is handed on.
+        // What SPECIFICATION 16.15 keeps of a listener that is handed on.
         .args(["--except", "HandedOn"])
         .env("NETCHANNEL_SOCKET", daemon.socket())
         .output()

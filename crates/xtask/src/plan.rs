@@ -127,7 +127,7 @@ pub fn steps(workspace: &Workspace) -> Result<Vec<Step>> {
         between(
             workspace,
             "servers of a tenant",
-            // What SPECIFICATION 8.17 keeps of a listener that is handed on.
+            // What SPECIFICATION 16.15 keeps of a listener that is handed on.
             &[
                 "--mode", "servers", "--tenant", "in", "--except", "HandedOn",
             ],

@@ -11,6 +11,8 @@ cases! {
         corner_05_exec_listener_with_pending_connections,
         corner_05_exec_listener_as_nginx_upgrades,
         corner_05_exec_listener_without_library,
+        corner_05_exec_listener_of_a_spawned_program,
+        corner_05_exec_listener_by_another_number_of_a_spawned_program,
         corner_05_exec_connection,
         corner_05_exec_connection_with_unread_data,
         corner_05_exec_connection_several_times,
@@ -123,6 +125,31 @@ fn corner_05_exec_listener_without_library(family: Family) {
         sys::close(socket).unwrap();
     }
     child.join();
+}
+
+/// A connection comes after a program was spawned and before that has begun. Its parent, which closes the listener, did
+/// not take it along.
+fn comes_before_a_spawned_program(family: Family, at: Option<Descriptor>) {
+    for _ in 0..5 {
+        let (listening, address) = listener(family);
+        let cloexec = at.map_or(0, |_| libc::FD_CLOEXEC);
+        sys::fcntl(listening, libc::F_SETFD, cloexec).unwrap();
+        let number = at.unwrap_or(listening).to_string();
+        let child = spawn_helper(&["accept-echo", &number, "1"], at.map(|_| listening));
+        let client = connect_to(address);
+        sys::close(listening).unwrap();
+        ask_echo(client, b"early");
+        sys::close(client).unwrap();
+        child.join();
+    }
+}
+
+fn corner_05_exec_listener_of_a_spawned_program(family: Family) {
+    comes_before_a_spawned_program(family, None);
+}
+
+fn corner_05_exec_listener_by_another_number_of_a_spawned_program(family: Family) {
+    comes_before_a_spawned_program(family, Some(0));
 }
 
 fn corner_05_exec_connection(family: Family) {
