@@ -228,7 +228,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, SENDING, ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "-1 EPIPE", "n|0|-1 EINVAL"]),
     // Those that meet a closed socket end the connection.
     rule("8.10", Rest, &["bind"], ["", "SHUT_RDWR&MSG_MORE|SHUT_RDWR&SPLICE_F_MORE", "0", "-1 EINVAL"]),
-    rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n", "n"]),
+    rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE", "n|waited n|waited interrupted n", "n"]),
     // They have arrived at who closes without reading them.
     rule("8.10", Rest, SENDING, ["", "MSG_MORE&close|SPLICE_F_MORE&close|MSG_MORE&dup|SPLICE_F_MORE&dup", "-1 EPIPE", "-1 ECONNRESET"]),
     rule("8.10", Rest, RECEIVING, ["", "MSG_MORE&close|SPLICE_F_MORE&close|MSG_MORE&dup|SPLICE_F_MORE&dup", "-1 EPIPE|0", "-1 ECONNRESET"]),
@@ -244,10 +244,11 @@ pub const KEPT: &[Rule] = &[
     rule("8.13", Rest, &["bind"], ["", "setrlimit", "0", "-1 EMFILE"]),
     rule("8.13", Once, &["getsockopt", "setsockopt", "bind"], ["", "setrlimit", "", "-1 EMFILE"]),
     // Options are taken unasked.
-    rule("8.13", Rest, &["setsockopt"], ["", "setrlimit*NOFILE", "-1 E", "0"]),
+    rule("8.13", Rest, &["setsockopt"], ["", "setrlimit*NOFILE", "-1 E|-1 errno", "0"]),
     // The connection stays.
     rule("8.13", Rest, &["connect"], ["unspec", "setrlimit", "0", "-1 EMFILE"]),
     // The end of a process is noticed a moment later.
+    rule("8.18", Once, &["setsockopt"], ["IPV6_V6ONLY", "end(", "0", "-1 EINVAL"]),
     rule("8.18", Once, SETS, ["", ENDED_OR_CLOSED, "n", "n|0"]),
     rule("8.18", Once, LOOKS, ["", ENDED_OR_CLOSED, "n", "n|0"]),
     rule("8.18", Rest, RECEIVING, ["", ENDED_OR_CLOSED, "0|-1 ECONNRESET", "-1 EAGAIN"]),
@@ -329,6 +330,8 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, LOOKS, ["", "listen&epoll_ctl*EPOLLET&sendmsg*{1,1,0&recvmsg", "n", "n|0|waited"]),
     // Nobody received the listener: that is seen a moment later.
     rule("8.17", Rest, RECEIVING, ["", "listen&sendmsg*{1,1,0&close(", "-1 ECONNRESET", "-1 EAGAIN"]),
+    // Nobody has accepted it: the kernel makes it anew, and has it as another member.
+    rule("8.17", Once, SETS, ["", "EPOLLONESHOT&end(", "0|waited", "1 "]),
     // A listener that is a member under two numbers.
     rule("8.33", Rest, SETS, ["", "listen&EPOLLET&sendmsg*{1,1,0&recvmsg", "2 ", "1 "]),
     // A set that was sent in a message.
@@ -387,7 +390,7 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n|waited interrupted n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["MSG_WAITALL", "recvmmsg", "n", "waited interrupted n"]),
     // Of a file that it sends, TCP keeps the pages and not their content.
-    rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile& file(&write(|sendfile& file(&pwritev2(|sendfile& file(&writev(", "n", "n"]),
+    rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile& file(&write(|sendfile& file(&write#(|sendfile& file(&pwritev2(|sendfile& file(&writev(", "n", "n"]),
     // The kernel reads a set of 1024 bits beyond its end, as far as the table of descriptors has grown.
     rule("a set is shorter than is said", Rest, &["select", "pselect"], ["{2000", "", "0|n|-1 EBADF|waited", "0|n|-1 EBADF|waited"]),
     // The first part of a large send may wake a waiting reader: TCP promises no more.
