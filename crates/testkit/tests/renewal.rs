@@ -34,13 +34,19 @@ fn ticks(subject: &Subject) -> u64 {
     used.sum()
 }
 
-/// A server that plays `part`, a client that has a connection to it, and the line that makes the client connect once
-/// more.
-fn connected(served: &Served, part: &str) -> (Subject, Subject, String) {
+/// A server that plays `part`, a client, and the server's port.
+fn begun(served: &Served, part: &str) -> (Subject, Subject, String) {
     let mut server = Subject::start(served, part);
     let port = server.said("port:");
     let mut client = Subject::start(served, "client");
     client.said("ready");
+    (server, client, port)
+}
+
+/// A server that plays `part`, a client that has a connection to it, and the line that makes the client connect once
+/// more.
+fn connected(served: &Served, part: &str) -> (Subject, Subject, String) {
+    let (server, mut client, port) = begun(served, part);
     let connect = format!("connect {port}");
     assert_eq!(client.ask(&connect), "ok");
     assert!(served.connections() >= 2, "{}", served.ask(&["ss"]));
@@ -94,10 +100,7 @@ fn the_daemon_comes_late(part: &str) {
         return;
     };
     served.daemon.kill();
-    let mut server = Subject::start(&served, part);
-    let port = server.said("port:");
-    let mut client = Subject::start(&served, "client");
-    client.said("ready");
+    let (_server, mut client, port) = begun(&served, part);
     let connect = format!("connect {port}");
     for _ in 0..2 {
         assert_eq!(client.ask(&connect), "ok");
@@ -171,10 +174,7 @@ fn a_server_that_forks_in_between() {
     let Some(mut served) = Served::start(&[]) else {
         return;
     };
-    let mut server = Subject::start(&served, "between");
-    let port = server.said("port:");
-    let mut client = Subject::start(&served, "client");
-    client.said("ready");
+    let (mut server, mut client, port) = begun(&served, "between");
     served.daemon.kill();
     assert_eq!(server.ask("fork"), "ok");
     served.daemon.start_again().unwrap();
@@ -193,10 +193,7 @@ fn a_parent_leaves(order: [&str; 2]) {
     let Some(mut served) = Served::start(&[]) else {
         return;
     };
-    let mut server = Subject::start(&served, "leaves");
-    let port = server.said("port:");
-    let mut client = Subject::start(&served, "client");
-    client.said("ready");
+    let (mut server, mut client, port) = begun(&served, "leaves");
     for step in order {
         match step {
             "reach" => assert_eq!(client.ask(&format!("reach {port}")), "ok"),

@@ -139,10 +139,8 @@ pub fn note_inherited(kind: ExecKind, loads: bool) -> Vec<Passing> {
         let is_passed = is_kernel && (is_passed(fd, ExecKind::Child) || is_given());
         inherited.extend(is_passed.then_some(fd));
     });
-    let noted = inherited.into_iter();
-    noted
-        .filter_map(|fd| connection::before_start(fd, loads))
-        .collect()
+    let before = |fd| connection::before_start(fd, loads);
+    inherited.into_iter().filter_map(before).collect()
 }
 
 /// Prepares for a program; `verdict` says whether it can load the library.
@@ -159,18 +157,12 @@ pub fn prepare(kind: ExecKind, verdict: Verdict, environment: Entries) -> ExecPr
             ([deposited, diverted], in_transit) = deposit(passed);
         } else {
             let mut records = Vec::new();
-            deposited = passed
-                .into_iter()
-                .filter(
-                    |one| match passing::deposit(one.descriptor(), &one.socket) {
-                        Ok(record) => {
-                            records.extend(record);
-                            true
-                        }
-                        Err(_) => false,
-                    },
-                )
-                .collect();
+            for one in passed {
+                if let Ok(record) = passing::deposit(one.descriptor(), &one.socket) {
+                    records.extend(record);
+                    deposited.push(one);
+                }
+            }
             if kind != ExecKind::Shell {
                 // The program may begin after this process and the daemon have ended.
                 in_transit = in_transit::prepare_exec(&records);

@@ -9,7 +9,7 @@ use netchannel_abi::reason::Reason;
 
 use super::reconnecting::connect_anew;
 use super::replacing::{go_on_in_kernel, make_kernel};
-use super::{REPLACING, falls_back, refused_connects};
+use super::{REPLACING, falls_back, flags, refused_connects};
 use crate::descriptors::names;
 use crate::descriptors::table::{self, Word};
 use crate::ground::sys;
@@ -43,18 +43,6 @@ fn descriptor(word: Word, fd: i32) -> Option<i32> {
     table::find(word)
 }
 
-fn set_blocking(made: i32, blocks: bool) {
-    let flags = sys::fcntl(made, libc::F_GETFL, 0).unwrap_or(0);
-    let wanted = if blocks {
-        flags & !sys::int(libc::O_NONBLOCK)
-    } else {
-        flags | sys::int(libc::O_NONBLOCK)
-    };
-    if wanted != flags {
-        let _ = sys::fcntl(made, libc::F_SETFL, wanted);
-    }
-}
-
 fn carry_on(fd: i32, socket: &Socket) {
     let replacing = REPLACING.lock();
     let Some(lane) = Lane::of(*socket, fd) else {
@@ -67,9 +55,9 @@ fn carry_on(fd: i32, socket: &Socket) {
     let peer = socket.entry.peer.load();
     let connected = make_kernel(socket, true).and_then(|made| {
         // A signal may have interrupted the connect of a socket that blocks, or the program has made it block since.
-        set_blocking(made, false);
+        let _ = sys::fcntl(made, libc::F_SETFL, sys::int(libc::O_NONBLOCK));
         let connected = names::connect(made, &peer);
-        set_blocking(made, !socket.has(status::NONBLOCKING));
+        flags::apply(socket, made);
         match connected {
             Ok(()) | Err(libc::EINPROGRESS) => go_on_in_kernel(fd, socket, made, |_| Ok(())),
             Err(error) => {

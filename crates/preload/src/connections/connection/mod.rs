@@ -402,9 +402,8 @@ pub fn before_start(fd: i32, loads: bool) -> Option<Passing> {
 
 /// Before a list of file actions gives a socket to a program that is not yet started, if it ever is.
 pub fn give_to_start(fd: i32) {
-    if before_start(fd, false).is_none()
-        && let Some(listener) = socket::of(fd).and_then(|socket| socket.listener())
-    {
+    let _ = before_start(fd, false);
+    if let Some(listener) = socket::of(fd).and_then(|socket| socket.listener()) {
         listener.note_given();
     }
 }

@@ -5,9 +5,11 @@ use netchannel_testkit::support::{
 };
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::step::wait_in_poll;
+
 use super::board::Board;
 use super::handed_on;
-use super::one::{accept, accept_and_serve, serve_one, set_with, wait_in_poll};
+use super::one::{accept, accept_and_serve, serve_one, set_with};
 use super::shape::{Plan, Shape};
 use super::{LONGEST, await_end, random_of, start};
 
@@ -39,7 +41,7 @@ pub fn serve(listening: Descriptor, plan: &Plan, board: &Board) {
             set_nonblocking(listening);
             in_children(plan, board, || {
                 while !board.ends() {
-                    wait_in_poll(listening);
+                    wait_in_poll(listening, sys::IN);
                     accept_and_serve(listening, plan, board);
                 }
             });

@@ -3,17 +3,18 @@
 
 use std::process::Command;
 
-use netchannel_testkit::support::{Random, set_blocking, set_nonblocking, uninterrupted};
+use netchannel_testkit::support::{Random, set_blocking, set_nonblocking};
 use netchannel_testkit::sys::{self, Descriptor};
 
 use crate::hand_over::{Held, hand_on, received_from};
 use crate::program::this_program;
+use crate::step::{wait_in_poll, wait_in_set};
 use crate::{Options, interrupter, rounds};
 
 use super::board::Board;
-use super::one::{accept, accept_and_serve, serve_one, set_with, wait_in_poll};
+use super::one::{accept, accept_and_serve, serve_one, set_with};
 use super::shape::Plan;
-use super::{LONGEST, random_of, start};
+use super::{LONGEST, random_of};
 
 /// The commands of programs that go on with a listener, which they inherit or receive.
 pub const HOLDS: &str = "servers-holds";
@@ -84,7 +85,7 @@ pub fn serve(descriptor: Descriptor, plan: &Plan, board: &Board) {
         plan,
         board: *board,
     };
-    let first_holder = start(board, || go_on(first));
+    let first_holder = rounds::start(|| go_on(first));
     sys::close(descriptor).expect("close");
     rounds::expect_end_or_kill(&first_holder, "the first holder");
     rounds::expect_all_end_or_kill(&others);
@@ -148,7 +149,10 @@ fn serve_some(listening: &Listening, random: &mut Random) {
     let set = (events != 0).then(|| set_with(descriptor, events));
     let (mut served, most) = (0, random.below(MOST + 1));
     while served < most && !board.ends() {
-        wait(descriptor, set);
+        match set {
+            Some(set) => wait_in_set(set),
+            None => wait_in_poll(descriptor, sys::IN),
+        }
         while accept_and_serve(descriptor, plan, &board) {
             served += 1;
             if events & sys::ET == 0 || board.ends() {
@@ -173,13 +177,5 @@ fn serve_blocking(listening: &Listening, most: usize) {
             return;
         };
         serve_one(socket, listening.plan, &listening.board, false);
-    }
-}
-
-/// Waits in the set, or in `poll`.
-fn wait(descriptor: Descriptor, set: Option<Descriptor>) {
-    match set {
-        Some(set) => drop(uninterrupted(|| sys::epoll_wait(set, 4, -1)).expect("epoll_wait")),
-        None => wait_in_poll(descriptor),
     }
 }

@@ -47,13 +47,3 @@ pub(super) fn set_with(listening: Descriptor, events: u32) -> Descriptor {
     sys::epoll_control(set, libc::EPOLL_CTL_ADD, listening, events, 0).expect("epoll_ctl");
     set
 }
-
-/// Waits for a connection in `poll`.
-pub(super) fn wait_in_poll(listening: Descriptor) {
-    let mut entries = [libc::pollfd {
-        fd: listening,
-        events: libc::POLLIN,
-        revents: 0,
-    }];
-    uninterrupted(|| sys::poll(&mut entries, -1)).expect("poll");
-}
