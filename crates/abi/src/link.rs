@@ -83,7 +83,8 @@ pub struct QueueIndices {
     pub head: AtomicU64,
     /// (b) [`asleep`]: whether and how the consumer is notified of a new element.
     pub asleep: AtomicU32,
-    /// Whether the consumer leaves: 0 it stays, 1 it looks once more, 2 it has left. The consumer writes.
+    /// (b) Whether the consumer leaves: 0 it stays, 1 it looks once more, 2 it has left, 3 a producer has found 1 and
+    /// counts on another look.
     pub departure: AtomicU32,
     /// When a consumer in a loop last looked, by the processor's counter. Where several processes hold the listener,
     /// clients do not wait for one that has not looked for a while. The consumer writes.

@@ -111,6 +111,7 @@ const fn look(mask: u32, arrived: u64, full: u32) -> Snapshot {
         full,
         news: 0,
         held: false,
+        too_few: false,
     }
 }
 
@@ -123,6 +124,17 @@ fn what_is_held_back_is_no_edge() {
     };
     assert!(held.held && !seen.differs(&held, IN | OUT));
     assert!(seen.differs(&look(IN | OUT, 4, 0), IN));
+}
+
+#[test]
+fn too_few_bytes_are_no_edge() {
+    let seen = Reported::start(&look(OUT, 0, 0));
+    let few = Snapshot {
+        too_few: true,
+        ..look(OUT, 3, 0)
+    };
+    assert!(!seen.differs(&few, IN | OUT));
+    assert!(seen.differs(&look(IN | OUT, 6, 0), IN | OUT));
 }
 
 #[test]

@@ -42,19 +42,8 @@ pub struct Opened {
 fn is_taken(indices: &QueueIndices, position: u64) -> bool {
     // Pairs with the fence of the program that leaves.
     fence(Ordering::SeqCst);
-    // A program that leaves only takes jobs between these steps. A program that stops there is not waited for.
-    for _ in 0..MOST_LOOKS {
-        match departure::fate(&indices.departure, &indices.head, position) {
-            Fate::Taken => return true,
-            Fate::Left => return false,
-            Fate::Unknown => std::thread::yield_now(),
-        }
-    }
-    true
+    departure::insist(&indices.departure, &indices.head, position) == Fate::Taken
 }
-
-/// How many times to check whether a program that leaves has left.
-const MOST_LOOKS: u32 = 100;
 
 impl LinkEnd {
     #[inline]

@@ -122,8 +122,9 @@ unsafe fn send_message(
         if message.msg_controllen > 0
             && let Err(error) = rights::check(&message)
         {
-            // An error of the connection precedes that of an invalid control message, but not that of a bad address.
-            if error == libc::EINVAL {
+            // An error that ended the connection precedes that of an invalid control message, but not that of a bad
+            // address.
+            if error == libc::EINVAL && !lane.has_error_for_later() {
                 transfer::send(lane, &[], flags)?;
             }
             return Err(error);

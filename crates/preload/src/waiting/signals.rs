@@ -86,6 +86,14 @@ impl BlockedSignals {
         })
     }
 
+    /// Blocks all signals with handlers, if there are any: each ends a `poll` or an `epoll_wait`.
+    pub fn of_handlers() -> Option<Self> {
+        let handled = INTERRUPTING.load(Ordering::Relaxed) | RESTARTING.load(Ordering::Relaxed);
+        (handled != 0).then(|| Self {
+            before: change_mask(libc::SIG_BLOCK, handled),
+        })
+    }
+
     /// Blocks all signals that are no faults, also those that interrupt no call.
     pub fn all() -> Self {
         let faults = [
@@ -127,6 +135,15 @@ impl BlockedSignals {
     /// The signals that end the call, of those that the thread itself does not block.
     pub fn ending(&self) -> u64 {
         INTERRUPTING.load(Ordering::Relaxed) & !first_word(&self.before)
+    }
+
+    /// The mask to sleep with, where the program may have `given` one.
+    pub fn mask_for(held: Option<&Self>, given: *const sigset_t) -> *const sigset_t {
+        if given.is_null() {
+            Self::mask(held)
+        } else {
+            given
+        }
     }
 
     /// The mask to sleep with.

@@ -1,4 +1,4 @@
-//! A consumer that leaves while a producer pushes, at capacity 2.
+//! A consumer that leaves while a producer pushes, at capacity 2. The producer waits, or asks for another look.
 
 use crate::departure::{self, Fate};
 use crate::queue::{Consumer, Element, Producer};
@@ -16,10 +16,8 @@ struct Shared {
     elements: [Element; 2],
 }
 
-/// Guards: fence in `leave`, fence of the producer, release in `left` with acquire in `fate`.
-#[test]
-fn what_is_pushed_is_taken_or_known_not_to_be() {
-    loom::model(|| {
+fn run(decide: fn(&AtomicU32, &AtomicU64, u64) -> Fate) {
+    loom::model(move || {
         let shared = Arc::new(Shared {
             tail: AtomicU64::new(START),
             head: AtomicU64::new(START),
@@ -33,7 +31,7 @@ fn what_is_pushed_is_taken_or_known_not_to_be() {
             let pushed = producer.push(&peer.tail, &peer.head, &peer.elements, &item);
             assert_eq!(pushed, Ok(1));
             fence(Ordering::SeqCst);
-            departure::fate(&peer.departure, &peer.head, producer.position())
+            decide(&peer.departure, &peer.head, producer.position())
         });
         let mut consumer = Consumer::at(START);
         let mut taken = 0;
@@ -45,7 +43,9 @@ fn what_is_pushed_is_taken_or_known_not_to_be() {
         };
         departure::leave(&shared.departure);
         pop();
-        departure::finish(&shared.departure);
+        while !departure::finish(&shared.departure) {
+            pop();
+        }
         let fate = match pusher.join().unwrap() {
             Fate::Unknown => {
                 departure::fate(&shared.departure, &shared.head, START.wrapping_add(1))
@@ -55,4 +55,16 @@ fn what_is_pushed_is_taken_or_known_not_to_be() {
         let expected = if taken == 1 { Fate::Taken } else { Fate::Left };
         assert_eq!(fate, expected);
     });
+}
+
+/// Guards: fence in `leave`, fence of the producer, release in `finish` with acquire in `fate`.
+#[test]
+fn what_is_pushed_is_taken_or_known_not_to_be() {
+    run(departure::fate);
+}
+
+/// Guards: `finish` knows of `LOOKS_AGAIN`, the fence in `leave` after it.
+#[test]
+fn what_a_producer_insists_on_is_taken() {
+    run(departure::insist);
 }

@@ -24,7 +24,7 @@
 //! | `held`: published after the tail; not announced when it begins | `nothing_is_seen_that_is_held_back`, `what_was_let_go_stays_seen`, `who_sleeps_knows_of_the_time_or_is_woken` |
 //! | `admission`: no generation in the word | `each_connection_of_a_slot_goes_one_way` |
 //! | `side`: the generation after the flags; release in `begin`; acquire of the generation, of the flags | `side` |
-//! | `departure`: fence in `leave`; fence of the producer; release in `left` | `departure` |
+//! | `departure`: fence in `leave`; fence of the producer; release in `finish`; `LOOKS_AGAIN` overwritten | `departure` |
 //!
 //! Loom runs each thread in program order and lets every read-modify-write read the last value. So it can not see the
 //! pair on the *head* of a queue or a byte ring (a read of an element delayed behind the store that frees it), and the

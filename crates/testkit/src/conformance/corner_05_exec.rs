@@ -31,6 +31,7 @@ cases! {
         corner_05_exec_set_with_a_member_by_another_number,
         corner_05_exec_set_with_an_end_that_it_made,
         corner_05_exec_set_with_room_that_comes_before_it_waits,
+        corner_05_exec_set_polled_for_nothing,
         corner_05_exec_set_with_a_member_that_was_shut,
         corner_05_exec_listener_with_times,
         corner_05_exec_listener_with_options,
@@ -428,6 +429,13 @@ fn corner_05_exec_set_with_room_that_comes_before_it_waits(family: Family) {
     expect_pattern(client, 0, filled);
     send_all(ours, b"read");
     child.join();
+}
+
+fn corner_05_exec_set_polled_for_nothing(family: Family) {
+    let (client, server) = pair(family);
+    let child = exec_child(&["poll-for-nothing"], server, &[], true);
+    child.join();
+    expect_alive(client, server);
 }
 
 /// The former image shut a member while one of its threads slept on it. The next one waits for room.

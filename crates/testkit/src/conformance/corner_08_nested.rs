@@ -1,10 +1,13 @@
 //! Corner 8: sets within sets, poll on a set, changes to a set in which another thread waits.
 
+use std::time::Duration;
+
 use netchannel_testkit::far::Side;
 use netchannel_testkit::support::*;
-use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, OUT};
+use netchannel_testkit::sys::{self, Descriptor, ET, Errno, IN, ONESHOT, OUT};
 
 use crate::case::cases;
+use crate::helpers::nothing;
 
 cases! {
     families: [
@@ -15,6 +18,7 @@ cases! {
         corner_08_nested_edge_triggered,
         corner_08_nested_sleeper_is_woken,
         corner_08_nested_member_of_two_processes,
+        corner_08_nested_told_once_around_held_bytes,
         corner_08_poll_on_a_set,
         corner_08_select_on_a_set,
         corner_08_select_on_a_listener_and_its_set,
@@ -189,6 +193,25 @@ fn corner_08_nested_member_of_two_processes(family: Family) {
     }
     sender.join();
     other.join();
+}
+
+/// Bytes that the peer has held back come while a thread waits for more of a set that has told all it may.
+fn corner_08_nested_told_once_around_held_bytes(family: Family) {
+    sys::handle_signal(libc::SIGUSR1, nothing, 0).unwrap();
+    let (client, server) = pair(family);
+    assert_eq!(sys::send(server, b"abc", libc::MSG_MORE), Ok(3));
+    let inner = sys::epoll_create().unwrap();
+    let outer = sys::epoll_create().unwrap();
+    add(inner, client, IN | OUT, 1);
+    add(outer, inner, IN | ONESHOT, 2);
+    assert_eq!(data_of(&sys::epoll_wait(outer, 4, 10_000).unwrap()), [2]);
+    let (sleeper, task) = start_thread(move || sys::epoll_wait(outer, 4, 10_000));
+    await_asleep(task);
+    await_events(client, libc::POLLIN);
+    std::thread::sleep(Duration::from_millis(50));
+    sys::signal_thread(task, libc::SIGUSR1).unwrap();
+    assert_eq!(join_thread(sleeper), Err(Errno(libc::EINTR)));
+    expect_bytes(client, b"abc");
 }
 
 fn corner_08_poll_on_a_set(family: Family) {

@@ -7,6 +7,7 @@ use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
 use crate::case::cases;
+use crate::corner_14_ended::leave_wrong_size;
 use crate::corner_14_faults::forbidden;
 use crate::helpers::send_and_wait;
 
@@ -192,6 +193,12 @@ fn corner_14_arguments_send_with_bad_control_data(family: Family) {
         assert_eq!(tell(control.as_mut_ptr().cast(), length), Ok(3));
         expect_bytes(server, b"abc");
     }
+    // An error that a call has left goes to the next one that is valid.
+    send_and_wait(server, client, b"x");
+    leave_wrong_size(client);
+    let mut control = header(0, libc::SOL_SOCKET, libc::SCM_RIGHTS);
+    assert_eq!(tell(control.as_mut_ptr().cast(), 16), Err(INVALID));
+    assert_eq!(tell(null_mut(), 0), Err(Errno(libc::EMSGSIZE)));
     expect_alive(client, server);
 }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use netchannel_testkit::support::*;
 use netchannel_testkit::sys::{self, Descriptor, Errno};
 
+use crate::helpers::nothing;
+
 /// Runs `helper NAME ARGUMENTS`.
 pub fn run(arguments: &[String]) {
     prepare_process();
@@ -161,6 +163,19 @@ pub fn run(arguments: &[String]) {
         "set-waits-for-room" => {
             send_all(number(2), b"begun");
             assert_eq!(sys::epoll_wait(number(1), 4, 10_000).unwrap().len(), 1);
+        }
+        // Polls a set with a member that is ready, but asks for no event of it. A signal ends that.
+        "poll-for-nothing" => {
+            let set = sys::epoll_create().unwrap();
+            sys::epoll_control(set, libc::EPOLL_CTL_ADD, number(1), sys::OUT, 1).unwrap();
+            sys::handle_signal(libc::SIGALRM, nothing, 0).unwrap();
+            sys::alarm(1);
+            let mut entries = [libc::pollfd {
+                fd: set,
+                events: 0,
+                revents: 0,
+            }];
+            assert_eq!(sys::poll(&mut entries, 10_000), Err(Errno(libc::EINTR)));
         }
         // Waits in epoll for data and echoes.
         "epoll-echo" => epoll_echo(number(1)),

@@ -76,6 +76,7 @@ mod executed;
 mod foreign_calls;
 mod fresh;
 mod listeners;
+mod low_water;
 mod ltp;
 mod numbers;
 mod options;

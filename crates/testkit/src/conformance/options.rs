@@ -30,8 +30,6 @@ cases! {
         options_accept_conn,
         options_incoming_cpu_and_cookie,
         options_priority_and_tos,
-        options_low_water_mark,
-        options_low_water_mark_poll,
         options_defer_accept,
         options_reuse_and_rebind,
         options_peek_off_and_busy_poll,
@@ -502,37 +500,6 @@ fn options_priority_and_tos(family: Family) {
         expect_int(socket, level_hops, name_hops, 33);
     }
     expect_alive(client, server);
-}
-
-fn options_low_water_mark(family: Family) {
-    let (client, server) = pair(family);
-    set_int(client, SOCKET, libc::SO_RCVLOWAT, 5);
-    expect_int(client, SOCKET, libc::SO_RCVLOWAT, 5);
-    // A blocking recv waits for that many bytes.
-    let (thread, task) = start_thread(move || sys::recv(client, &mut [0_u8; 16], 0));
-    await_asleep(task);
-    send_all(server, b"abc");
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    assert!(!thread.is_finished());
-    send_all(server, b"def");
-    let size = join_thread(thread).unwrap();
-    assert!((5..=6).contains(&size), "{size}");
-}
-
-fn options_low_water_mark_poll(family: Family) {
-    for is_signalled in [false, true] {
-        let (client, server) = pair(family);
-        if is_signalled {
-            let flags = sys::fcntl(server, libc::F_GETFL, 0).unwrap();
-            sys::fcntl(server, libc::F_SETFL, flags | libc::O_ASYNC).unwrap();
-        }
-        set_int(client, SOCKET, libc::SO_RCVLOWAT, 5);
-        send_all(server, b"abc");
-        expect_quiet(client, libc::POLLIN);
-        send_all(server, b"def");
-        assert_eq!(await_events(client, libc::POLLIN), libc::POLLIN);
-        expect_bytes(client, b"abcdef");
-    }
 }
 
 fn options_defer_accept(family: Family) {

@@ -68,6 +68,7 @@ const FILES: &[&[Case]] = &[
     crate::held_and_lost::CASES,
     crate::room::CASES,
     crate::listeners::CASES,
+    crate::low_water::CASES,
     crate::ltp::moving::CASES,
     crate::ltp::naming::CASES,
     crate::ltp::options::CASES,

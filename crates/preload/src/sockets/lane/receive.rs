@@ -460,6 +460,13 @@ impl Lane {
         }
     }
 
+    /// Whether a call has left an error to the next one, and the connection goes on.
+    pub fn has_error_for_later(&self) -> bool {
+        self.socket.has(status::LEFT_ERROR)
+            && !self.socket.has(status::SHUT_WRITE)
+            && !self.is_over()
+    }
+
     /// The next call reports this error.
     #[cold]
     pub fn leave_error(&self, error: i32) {

@@ -309,7 +309,7 @@ mod tests {
         wait_until_vacant();
         assert!(offered(32 << 20, !MAGIC).is_none());
         // A thread that looked the link up before its end.
-        link.finish_leaving();
+        link.finish_leaving(true);
         let slot = link.slot(0).unwrap();
         assert_eq!(slot.meta.generation.load(Ordering::Relaxed), 0);
     }

@@ -17,8 +17,6 @@ use crate::ground::{clock, sys};
 
 /// Connections are accepted in the order of their announcement; an announcement counts as at most this old.
 const MOST_AHEAD: u64 = 10_000 * clock::MICROSECOND;
-/// How often a client looks whether a leaving server has left: for two seconds.
-const MOST_LOOKS: u32 = 20_000;
 /// How often a loop publishes that it has looked.
 pub const LOOK_INTERVAL: u64 = 50 * clock::MICROSECOND;
 
@@ -122,7 +120,9 @@ impl LinkEnd {
         }
         // Pairs with the fences in `listen_for_jobs` and of a leaving server.
         core::sync::atomic::fence(Ordering::SeqCst);
-        if !self.is_taken(indices, position) {
+        // A server that leaves has not looked for the last time, or left without the announcement.
+        if departure::insist(&indices.departure, &indices.head, position) == Fate::Left {
+            self.fail();
             return false;
         }
         let slept = match indices.asleep.load(Ordering::Relaxed) {
@@ -139,25 +139,6 @@ impl LinkEnd {
             self.fail();
         }
         true
-    }
-
-    /// (client) Whether the announcement at `position` is or will be taken: the server stays, or took it before it
-    /// left.
-    fn is_taken(&self, indices: &QueueIndices, position: u64) -> bool {
-        let fate = || departure::fate(&indices.departure, &indices.head, position);
-        let mut known = fate();
-        // The leaving process only takes announcements meanwhile: if it is stopped, the client does not wait forever.
-        for _ in 0..MOST_LOOKS {
-            if known != Fate::Unknown {
-                break;
-            }
-            sys::sleep(100_000);
-            known = fate();
-        }
-        if known != Fate::Taken {
-            self.fail();
-        }
-        known != Fate::Left
     }
 
     /// Rings the doorbell.
@@ -226,18 +207,23 @@ impl LinkEnd {
         self.has_left_queue.load(Ordering::Relaxed)
     }
 
-    /// (server) Publishes that announcements are no longer taken, which clients see.
-    pub fn finish_leaving(&self) {
-        let reading = self.reading.lock();
+    /// (server) Publishes that announcements are no longer taken, which clients see. False when a client counts on
+    /// another look: the caller looks, and calls this again; the `last` time it leaves without.
+    pub fn finish_leaving(&self, last: bool) -> bool {
+        let _reading = self.reading.lock();
         if self.is_starved() {
             self.keep_announced();
         }
+        if let Some(indices) = self.job_indices() {
+            if last {
+                departure::force(&indices.departure);
+            } else if !departure::finish(&indices.departure) {
+                return false;
+            }
+        }
         self.has_left_queue.store(true, Ordering::Relaxed);
         self.expecting.store(false, Ordering::Relaxed);
-        drop(reading);
-        if let Some(indices) = self.job_indices() {
-            departure::finish(&indices.departure);
-        }
+        true
     }
 
     /// (server) Whether there are connections to take.

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use super::links::{REGISTRY, mark_awake, poll_jobs, server_links};
+use super::links::{LEAVING, REGISTRY, mark_awake, poll_jobs, server_links};
 use super::wake_ups;
 use crate::sockets::link::LinkEnd;
 
@@ -28,7 +28,7 @@ pub(super) fn expects(link: &LinkEnd) -> bool {
 /// for ever, as where this process waits for a lock that another acceptor has.
 pub(super) fn leave_expecting() {
     if any_expects() {
-        clear_links(expects, || ());
+        clear_links(expects);
     }
 }
 
@@ -38,15 +38,23 @@ pub(super) fn any_expects() -> bool {
     registry.is_some_and(|registry| registry.servers.iter().any(|link| expects(link)))
 }
 
-/// Ends the announcements on some links, and lets `hand_on` handle the announced connections.
-pub(super) fn clear_links(which: impl Fn(&LinkEnd) -> bool, hand_on: impl Fn()) {
+/// How many times a client makes this process look again before it leaves: hostile ones ask without end.
+const MOST_LOOKS: u32 = 64;
+
+/// Ends the announcements on some links. Connections that were announced are those of their listeners.
+pub(super) fn clear_links(which: impl Fn(&LinkEnd) -> bool) {
+    let _leaving = LEAVING.lock();
     let mut links = server_links();
     links.retain(|link| link.is_alive() && !link.has_left() && which(link));
     for link in &links {
         link.read_channel();
         link.begin_leaving();
     }
-    poll_jobs();
-    links.iter().for_each(|link| link.finish_leaving());
-    hand_on();
+    for look in 1..=MOST_LOOKS {
+        poll_jobs();
+        links.retain(|link| !link.finish_leaving(look == MOST_LOOKS));
+        if links.is_empty() {
+            break;
+        }
+    }
 }

@@ -41,14 +41,10 @@ impl Listener {
         }
         // Before any reset, which makes room in the backlog for waiting clients: they move to
         // another link and are notified.
-        clear_links(
-            |link| self.has_number(link.listener),
-            || {
-                if !alone {
-                    self.hand_on_all(false, !last);
-                }
-            },
-        );
+        clear_links(|link| self.has_number(link.listener));
+        if !alone {
+            self.hand_on_all(false, !last);
+        }
         if let Some(mut registry) = REGISTRY.lock() {
             registry
                 .listeners
@@ -118,7 +114,7 @@ impl Listener {
     fn end_retiring(&self) {
         self.end_channel();
         self.is_retiring.store(false, Ordering::Relaxed);
-        clear_links(|link| self.has_number(link.listener), || ());
+        clear_links(|link| self.has_number(link.listener));
     }
 
     /// `has_relatives`: others share the queues of this process, which may have let go of the listener already. They
@@ -217,7 +213,7 @@ pub fn withdraw() {
 /// Called when this process has accepted a connection from a listener that does not block, and may be busy for long.
 pub fn expect_no_more() {
     if any_expects() && !wake_ups::anybody_sleeps() && any_listener(Listener::has_other_holders) {
-        leave_expecting();
+        clear_links(expects);
     }
 }
 
@@ -270,14 +266,9 @@ pub fn hand_on_at_exit() {
 
 /// Hands pending connections on, after `take` has taken further ones to the lists of this process.
 fn end_links(to_newcomers: bool, take: impl Fn(&Listener)) {
-    clear_links(
-        |_| true,
-        || {
-            let listeners = REGISTRY.lock().map(|registry| registry.listeners.clone());
-            for listener in listeners.into_iter().flatten() {
-                take(listener);
-                listener.hand_on_all(to_newcomers, !listener.is_only_acceptor());
-            }
-        },
-    );
+    clear_links(|_| true);
+    for_each_listener(|listener| {
+        take(listener);
+        listener.hand_on_all(to_newcomers, !listener.is_only_acceptor());
+    });
 }

@@ -219,6 +219,9 @@ static TURN: AtomicUsize = AtomicUsize::new(0);
 /// Held by the thread that makes a link.
 static MAKING: Lock<()> = Lock::new(());
 
+/// Held while links are left: a thread that leaves the same ones goes on when they have been left.
+pub(super) static LEAVING: Lock<()> = Lock::new(());
+
 /// A suitable link whose other end lives, and whether it was claimed; or how many are suitable but busy.
 fn known_link(target: &Target) -> Result<Result<(&'static LinkEnd, bool), usize>, i32> {
     loop {
@@ -431,6 +434,7 @@ pub fn reset_in_child() {
     daemon_renewal::reset_in_child();
     REGISTRY.reset();
     MAKING.reset();
+    LEAVING.reset();
     let Some(mut registry) = REGISTRY.lock() else {
         return;
     };

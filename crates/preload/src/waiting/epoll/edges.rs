@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub news: u32,
     /// Bytes have come that are held back.
     pub held: bool,
+    /// Bytes have come, but too few to make the member readable: as in TCP, they wake nobody.
+    pub too_few: bool,
 }
 
 /// The state of a member at its last report.
@@ -128,7 +130,7 @@ impl Reported {
     /// Whether there was a change that these events ask for: more arrived, an end came, or there is room again where a
     /// writer found none.
     pub const fn differs(&self, snapshot: &Snapshot, events: u32) -> bool {
-        snapshot.arrived != self.arrived && events & READS != 0
+        snapshot.arrived != self.arrived && !snapshot.too_few && events & READS != 0
             || snapshot.news != self.news
             || snapshot.ends() & !self.ends != 0
             || snapshot.mask & WRITES != 0 && snapshot.full != self.full && events & WRITES != 0

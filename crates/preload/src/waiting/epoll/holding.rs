@@ -35,23 +35,25 @@ impl EpollSet {
             Some(lane.next_look().unwrap_or(0))
         });
         let nested = state.nested.as_slice().iter().filter_map(|number| {
-            let set = state.items.get(*number as usize)?.set()?;
-            set.longest()
+            let item = state.items.get(*number as usize)?;
+            // No news of a set that is not to be reported would end the wait.
+            let (news, most) = item.set().filter(|_| item.is_due())?.longest();
+            let looks = news && item.must_report(&item.snapshot());
+            Some(if looks { 0 } else { most })
         });
         own.chain(nested).min().unwrap_or(i64::MAX)
     }
 
-    /// How long a thread may sleep on the set that has announced it; `None` is forever.
-    pub fn longest(&self) -> Option<i64> {
+    /// For a thread that has announced its sleep on the set: whether a member has news from before, and how many
+    /// nanoseconds the thread may sleep.
+    pub fn longest(&self) -> (bool, i64) {
         if !self.is_active() {
-            return None;
+            return (false, i64::MAX);
         }
-        let mut state = self.state.lock()?;
+        let Some(mut state) = self.state.lock() else {
+            return (false, i64::MAX);
+        };
         let (news, most) = self.longest_unwoken(&mut state);
-        if news {
-            return Some(0);
-        }
-        let longest = most.min(Self::longest_sleep(&state));
-        Some(longest).filter(|longest| *longest < i64::MAX)
+        (news, most.min(Self::longest_sleep(&state)))
     }
 }

@@ -187,13 +187,16 @@ impl Item {
     fn take_snapshot(&self, has_pending: impl FnOnce(&Listener) -> bool) -> Snapshot {
         let input = flag(EPOLLIN | libc::EPOLLRDNORM);
         let shown = |any: bool| if any { input } else { 0 };
-        let (mut arrived, mut full, mut news, mut held) = (0, 0, 0, false);
+        let (mut arrived, mut full, mut news) = (0, 0, 0);
+        let (mut held, mut too_few) = (false, false);
         let mask = match self.word.kind() {
             Kind::Virtual => self.lane().map_or(0, |lane| {
                 // First of all: bytes whose hold has just expired are seen by the calls that follow.
                 held = lane.next_look().is_some();
                 (arrived, full, news) = (lane.arrived(), lane.full_count(), lane.news());
-                readiness(&lane)
+                let mask = readiness(&lane);
+                too_few = mask & (input | flag(libc::EPOLLPRI)) == 0 && lane.waits_for_low_water();
+                mask
             }),
             Kind::Listener => socket::of_word(self.word)
                 .and_then(|found| found.listener().map(|listener| (found, listener)))
@@ -223,6 +226,7 @@ impl Item {
             full,
             news,
             held,
+            too_few,
         }
     }
 

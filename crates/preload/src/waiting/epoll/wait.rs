@@ -7,6 +7,7 @@ use libc::c_int;
 use super::{EpollSet, SleepingSets};
 use crate::ground::{cancel, clock, real, sys};
 use crate::sockets::listener;
+use crate::waiting::signals::BlockedSignals;
 use crate::waiting::{housekeeping, wait};
 
 /// How long the kernel's descriptors may wait while virtual ones keep the loop busy.
@@ -75,6 +76,7 @@ impl EpollSet {
             self.enroll();
         }
         let mut deadline = Deadline::new(timeout);
+        let mut held = None;
         loop {
             self.settle_fresh();
             if !self.is_active() {
@@ -119,7 +121,7 @@ impl EpollSet {
                 }
                 self.turns.tries.fetch_sub(1, Ordering::Relaxed);
             }
-            if let Some(count) = self.sleep(out, left, mask)? {
+            if let Some(count) = self.sleep(out, left, mask, &mut held)? {
                 return Ok(count);
             }
             if self.reported_stranger.swap(false, Ordering::Relaxed) {
@@ -245,6 +247,7 @@ impl EpollSet {
         out: &mut [libc::epoll_event],
         left: i64,
         mask: *const libc::sigset_t,
+        held: &mut Option<BlockedSignals>,
     ) -> Result<Option<usize>, i32> {
         let Some((asleep, safe)) = self.arm() else {
             self.turns.tries.store(SPIN_TRIES, Ordering::Relaxed);
@@ -261,6 +264,7 @@ impl EpollSet {
             _ => left.min(safe),
         };
         let fd = self.fd.load(Ordering::Relaxed);
+        let mask = BlockedSignals::mask_for(held.as_ref(), mask);
         let began = clock::now();
         let mut asleep = Some(asleep);
         let undo = || wake(&mut asleep);
@@ -287,7 +291,11 @@ impl EpollSet {
             let rest = self.collect(out, kept);
             return Ok(Some(kept + rest));
         }
-        // No event in the whole time: one more look, for news without a token.
+        if seen == 0 {
+            // No event in the whole time: one more look, for news without a token. A signal between two sleeps would end
+            // neither.
+            *held = held.take().or_else(BlockedSignals::of_handlers);
+        }
         Ok(None)
     }
 }

@@ -14,6 +14,7 @@ use crate::ground::{cancel, clock, sys};
 use crate::sockets::listener::Listener;
 use crate::sockets::socket::Socket;
 use crate::waiting::holds::release;
+use crate::waiting::signals::BlockedSignals;
 use crate::waiting::wait::Peers;
 use crate::waiting::{epoll, housekeeping, replacement, signals, wait};
 
@@ -173,6 +174,7 @@ impl Call<'_> {
             return self.wait_once(mask);
         }
         let mut start = 0;
+        let mut held = None;
         loop {
             let mut count = self.poll_now()?;
             let closed = count > 0 && !self.kept.is_empty();
@@ -198,7 +200,11 @@ impl Call<'_> {
                 self.take_offers();
                 return answer(self.poll_now()?, mask);
             }
-            self.sleep(left, mask)?;
+            let ended = self.sleep(left, BlockedSignals::mask_for(held.as_ref(), mask))?;
+            // A signal between two sleeps would end neither.
+            if ended && self.options.loops {
+                held = held.or_else(BlockedSignals::of_handlers);
+            }
             self.slept = true;
             replacement::wait();
             // Another thread may have given the numbers to other files meanwhile; an accept continues with its first
@@ -247,9 +253,14 @@ impl Call<'_> {
 
     /// Nanoseconds until the next hold of bytes expires, or for which the call may sleep on a set: no token comes then.
     fn hold_remaining(&self) -> Option<i64> {
-        let times = self.watches.iter().filter_map(|watch| match watch {
+        let all = self.set.iter().zip(self.watches.iter());
+        let times = all.filter_map(|(entry, watch)| match watch {
             Watch::Lane(lane) => lane.next_look(),
-            Watch::Set(set) => set.longest(),
+            Watch::Set(set) => {
+                let (news, most) = set.longest();
+                let asked = entry.events & (POLLIN | libc::POLLRDNORM) != 0;
+                Some(if news && asked { 0 } else { most }).filter(|most| *most < i64::MAX)
+            }
             _ => None,
         });
         times.min()
@@ -359,8 +370,8 @@ impl Call<'_> {
         Ok(count)
     }
 
-    /// Sleeps once in the kernel, on all descriptors that may bring news.
-    fn sleep(&mut self, time: i64, mask: *const libc::sigset_t) -> Result<(), i32> {
+    /// Sleeps once in the kernel, on all descriptors that may bring news. True when the kernel had none in the whole time.
+    fn sleep(&mut self, time: i64, mask: *const libc::sigset_t) -> Result<bool, i32> {
         let mut left = time;
         let mut asleep = arm(self.set, self.watches);
         // Before the last look: a hold that expires after it bounds the sleep, and an expired one is seen by it.
@@ -374,7 +385,7 @@ impl Call<'_> {
                 self.options.loops,
                 &mut self.kept,
             );
-            return Ok(());
+            return Ok(false);
         }
         let (set, watches, lists) = (&*self.set, &*self.watches, self.lists);
         let CallOptions { loops, filter } = self.options;
@@ -439,7 +450,7 @@ impl Call<'_> {
         if loops && left == time {
             follow_numbers(self.watches, self.set, kernel);
         }
-        slept.map(|_| ())
+        slept.map(|count| count == 0)
     }
 }
 

@@ -1,10 +1,13 @@
-//! Which of several clients that wait is accepted first. A socket that other processes have when it is connected, or that
-//! is connected at a limit of descriptors, is connected by the kernel, and waits in another queue than virtual clients do.
+//! Which of several clients that wait is accepted first. A socket that other processes have when it is connected, whose
+//! former association was ended, or that is connected at a limit of descriptors, is connected by the kernel, and waits in
+//! another queue than virtual clients do.
 
 use super::program::{Program, SECOND, Step};
 
 /// The kinds of address that name a listener.
 const LISTENERS: [i64; 3] = [0, 8, 11];
+/// The kind of address that ends an association.
+const UNSPECIFIED: i64 = 6;
 
 /// Whether, up to a step, a client of each kind waits at the same time.
 pub fn is_mixed(program: &Program, place: usize) -> bool {
@@ -33,6 +36,7 @@ pub fn is_mixed(program: &Program, place: usize) -> bool {
                 made.retain(|one| *one != first);
                 waiting.push(is_limited || shared.contains(&first));
             }
+            "connect" if word(step, 1, 0) == UNSPECIFIED => shared.push(first),
             "accept" | "accept4" if listening.contains(&first) && !waiting.is_empty() => {
                 waiting.remove(0);
             }
@@ -89,6 +93,11 @@ mod tests {
             BEGIN,
             PASSED,
             "11 @0 accept(v7, right)\n",
+            CONNECTED
+        ]));
+        assert!(mixed(&[
+            BEGIN,
+            "9 @0 connect(v6, {unspec,v3,0,0})\n",
             CONNECTED
         ]));
         assert!(!mixed(&[BEGIN, CONNECTED]));

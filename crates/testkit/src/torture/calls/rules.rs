@@ -254,6 +254,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Rest, RECEIVING, ["", ENDED_OR_CLOSED, "0|-1 ECONNRESET", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", ENDED_OR_CLOSED, "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
     rule("8.18", Rest, &["shutdown"], ["", ENDED, "-1 ENOTCONN", "0"]),
+    rule("8.18", Rest, &["bind"], ["", ENDED, "0", "-1 EINVAL"]),
     rule("8.18", Rest, &["connect"], ["", ENDED, "-1 EPIPE", "-1 ECONNRESET"]),
     // A broken pipe with its signal.
     rule("8.18", Rest, SENDING, ["", ENDED, "dies with d|dies with 0", "n|0|-1 ECONNRESET|-1 EFAULT"]),
@@ -279,7 +280,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.27", Rest, SETS, ["", "SOCK_NONBLOCK&connect&TCP_NOTSENT_LOWAT", "n", "n"]),
     // The connect that failed is another process's.
     rule("8.27", Rest, &["connect", "listen"], ["", "connect&fork|connect&exec", "0|-1 EINPROGRESS", "-1 EINVAL|-1 ECONNABORTED"]),
-    rule("8.27", Rest, &["bind", "connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|waited", ""]),
+    rule("8.27", Rest, &["bind", "connect", "listen"], ["", "unspec&fork|unspec&exec", "0|-1 EINPROGRESS|-1 ECONNREFUSED|-1 errno 101|waited", ""]),
     // The former port may be in use over TCP.
     rule("8.27", Rest, &["bind"], ["", "unspec&fork|unspec&exec", "-1 EADDRINUSE", "-1 EINVAL"]),
     rule("8.27", Once, &["getsockname"], ["", "unspec&exec", "0", "0"]),
@@ -310,6 +311,9 @@ pub const KEPT: &[Rule] = &[
     rule("8.32", Rest, &["exec"], ["", "setrlimit", "another", "dies"]),
     // No number is left for what the library needs.
     rule("8.32", Rest, SENDING, ["", "setrlimit*NOFILE&exec", "n", "-1 EPIPE"]),
+    rule("8.32", Rest, MAKING, ["", "setrlimit*NOFILE&sendmsg*{1,1,0", "n", "-1 EMFILE"]),
+    // The plain bytes of a connection that the image has not taken up are those of a local socket.
+    rule("8.32", Rest, SENDING, ["MSG_OOB", "setrlimit*NOFILE&exec", "0", "-1 EOPNOTSUPP"]),
     // A number that is not open is the library's.
     rule("8.32", Rest, &[], ["", "setrlimit*NOFILE&exec", "-1 EBADF", "-1 ENOTSOCK|-1 EPIPE"]),
     rule("8.32", Rest, RECEIVING, ["", "setrlimit*NOFILE&exec", "n|waited n", "-1 ECONNRESET|-1 EAGAIN|waited interrupted -1"]),
@@ -389,6 +393,8 @@ const UNSTEADY: &[Rule] = &[
     rule("the kernel shows an errno of its own", Rest, SETS, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg", "waited interrupted -1 EINTR", "waited n|waited interrupted n"]),
     rule("the kernel shows an errno of its own", Rest, RECEIVING, ["MSG_WAITALL", "recvmmsg", "n", "waited interrupted n"]),
+    // The first send of the peer failed with it.
+    rule("the kernel shows an errno of its own", Rest, RECEIVING, ["", "recvmmsg&thread|recvmmsg&fork", "waited n", "waited n"]),
     // Of a file that it sends, TCP keeps the pages and not their content.
     rule("what is sent of a file is read when it is received", Rest, RECEIVING, ["", "sendfile& file(&write(|sendfile& file(&write#(|sendfile& file(&pwritev2(|sendfile& file(&writev(", "n", "n"]),
     // The kernel reads a set of 1024 bits beyond its end, as far as the table of descriptors has grown.
