@@ -108,6 +108,7 @@ fn deferred_clients_are_slept_at(family: Family) {
 }
 
 /// A client that connected without waiting hears once more how that went, also after bytes that met a closed listener.
+/// Its address goes with the connection.
 fn deferred_clients_connect_again(family: Family) {
     for is_closed in [false, true] {
         let (listening, address) = nonblocking_deferring(family, LONG);
@@ -123,6 +124,7 @@ fn deferred_clients_connect_again(family: Family) {
             let again = sys::connect(client, address);
             assert_eq!(again, Err(Errno(libc::ECONNRESET)));
             assert_eq!(sys::getpeername(client), Err(Errno(libc::ENOTCONN)));
+            assert!(sys::getsockname(client).unwrap().ip().is_unspecified());
         } else {
             send_all(client, b"x");
             let server = accept_saying(listening, b"x");

@@ -18,7 +18,7 @@ use netchannel_abi::program::{SocketEntry, State};
 use netchannel_abi::reason::Reason;
 
 use super::deferral::{SECOND, connect_again};
-use super::dissolve::leave_error;
+use super::dissolve::{has_named_address, leave_error};
 use super::{
     REPLACING, connect, falls_back, flags, make_in_place, other_numbers, shutdown, turn_into,
 };
@@ -250,7 +250,11 @@ fn to_kernel(fd: i32, socket: &Socket, reason: Option<Reason>) {
 
 fn connect_from(made: i32, socket: &Socket, local: &Address, peer: &Address) {
     // Where the kernel has given the port to another socket, it is another one.
-    let _ = bind(made, local);
+    let _ = if has_named_address(socket) {
+        bind(made, local)
+    } else {
+        bind(made, &local.unnamed()).or_else(|_| bind(made, local))
+    };
     if !connect_at_once(made, socket, peer) {
         connect_to_closed_listener(made, socket, peer);
     }

@@ -141,14 +141,18 @@ fn has_sleepers(socket: &Socket) -> bool {
         || entry.transmit.sleepers.load(Ordering::Acquire) > 0
 }
 
-/// Forgets the peer's address, and an own one that neither the program nor its listener has named, except for the port.
+/// Whether the program, or the listener that accepted the socket, has named its address. Others go with the connection.
+pub(super) fn has_named_address(socket: &Socket) -> bool {
+    let bound = socket.local.reserve.load(Ordering::Relaxed);
+    socket.has(status::ADDRESS_NAMED)
+        || bound > 0
+            && names::kernel_address(bound - 1, false).is_some_and(|bound| !bound.is_wildcard())
+}
+
+/// Forgets the peer's address, and an own one that has not been named, except for the port.
 fn forget_address(socket: &Socket) {
     socket.entry.peer.store(&Address::default());
-    let bound = socket.local.reserve.load(Ordering::Relaxed);
-    let named = socket.has(status::ADDRESS_NAMED)
-        || bound > 0
-            && names::kernel_address(bound - 1, false).is_some_and(|bound| !bound.is_wildcard());
-    if !named {
+    if !has_named_address(socket) {
         let entry = socket.entry;
         entry.local.store(&entry.local.load().unnamed());
     }
