@@ -216,7 +216,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.10", Rest, RECEIVING, ["readonly|bad|null|edge", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "-1 EAGAIN|waited|0", "-1 EFAULT"]),
     // Of bytes that are held back at several places, or at both ends, some arrive a little later.
     rule("8.10", Rest, LOOKS, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "waited"]),
-    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n"]),
+    rule("8.10", Rest, RECEIVING, ["", "MSG_MORE|SPLICE_F_MORE|TCP_CORK", "waited", "n|-1 EINVAL beyond"]),
     // Any packet of the peer releases bytes that are not corked.
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "waited|0", "n|waited n"]),
     rule("8.10", Rest, SETS, ["", "MSG_MORE|SPLICE_F_MORE", "n", "n"]),
@@ -324,7 +324,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.33", Rest, SETS, ["", "fork&close", "n", "0|waited"]),
     // A member that only a relative has is told by a later look.
     rule("8.33", Rest, SETS, ["", "fork&close", "2 ", "1 "]),
-    rule("8.33", Rest, SETS, ["", "EPOLLET&listen&fork", "0|waited", "n"]),
+    rule("8.33", Rest, SETS, ["", "EPOLLET&listen&fork|EPOLLET&listen&exec(", "0|waited", "n"]),
     // The set was closed meanwhile by another thread.
     rule("8.33", Rest, SETS, ["", "thread&close(|thread&dup2|thread&dup3", "waited n", "waited interrupted -1 EINTR"]),
     // A member was closed meanwhile by another thread, while a call waits for it.
