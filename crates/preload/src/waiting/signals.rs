@@ -80,17 +80,17 @@ pub struct BlockedSignals {
 impl BlockedSignals {
     /// Blocks them, if there are any.
     pub fn new() -> Option<Self> {
-        let ending = INTERRUPTING.load(Ordering::Relaxed);
-        (ending != 0).then(|| Self {
-            before: change_mask(libc::SIG_BLOCK, ending),
-        })
+        Self::unless_none(INTERRUPTING.load(Ordering::Relaxed))
     }
 
     /// Blocks all signals with handlers, if there are any: each ends a `poll` or an `epoll_wait`.
     pub fn of_handlers() -> Option<Self> {
-        let handled = INTERRUPTING.load(Ordering::Relaxed) | RESTARTING.load(Ordering::Relaxed);
-        (handled != 0).then(|| Self {
-            before: change_mask(libc::SIG_BLOCK, handled),
+        Self::unless_none(INTERRUPTING.load(Ordering::Relaxed) | RESTARTING.load(Ordering::Relaxed))
+    }
+
+    fn unless_none(signals: u64) -> Option<Self> {
+        (signals != 0).then(|| Self {
+            before: change_mask(libc::SIG_BLOCK, signals),
         })
     }
 
