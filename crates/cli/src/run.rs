@@ -16,11 +16,11 @@ use netchannel_daemon::slice;
 use std::ffi::{OsString, c_int};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A daemon that `run` started ends after this many seconds without a program.
 const IDLE_EXIT: u64 = 30;
-/// How long a daemon may take to identify itself.
+/// How long a daemon may take to identify itself, and to begin or end where another command started it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the command. Returns only where the program cannot be executed.
@@ -137,16 +137,18 @@ impl From<PathError> for Unserved {
 
 /// Sees that a daemon of this version serves at `socket`.
 fn ensure_daemon(socket: &Path, no_daemon: bool) -> Result<Host, Unserved> {
-    let hello = |patience| netchannel_control::request(socket, Request::Hello, patience);
-    let answer = match hello(PATIENCE) {
-        Err(ClientError::NoDaemon(_)) if !no_daemon => {
-            prepare_directory(socket)?;
-            start_detached(socket, IDLE_EXIT)
-                .map_err(|error| Unserved::Other(error.to_string()))?;
-            hello(PATIENCE)
-        }
-        answer => answer,
-    };
+    let hello = || netchannel_control::request(socket, Request::Hello, PATIENCE);
+    let deadline = Instant::now() + PATIENCE;
+    let mut answer = hello();
+    // A daemon that another command started may not serve yet, or end already. It has the lock then and does not answer.
+    while !no_daemon
+        && answer.as_ref().is_err_and(ClientError::is_without_daemon)
+        && Instant::now() < deadline
+    {
+        prepare_directory(socket)?;
+        start_detached(socket, IDLE_EXIT).map_err(|error| Unserved::Other(error.to_string()))?;
+        answer = hello();
+    }
     let shown = socket.display();
     // Programs of a tenant may attach, and not ask.
     if matches!(answer, Err(ClientError::Denied(_))) && can_attach(socket) {

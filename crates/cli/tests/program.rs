@@ -187,6 +187,23 @@ fn two_that_start_together_share_one_daemon() {
     }
 }
 
+/// A daemon holds the lock before it answers, and until after its last answer.
+#[test]
+fn run_waits_for_a_daemon_that_begins_or_ends() {
+    let place = Place::with_library();
+    let lock = std::fs::File::create(place.folder.path().join("s.sock.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let child = place
+        .command(&["run", "--require", "--", "true"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(lock);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+}
+
 #[test]
 fn one_daemon_per_path() {
     let place = Place::new();

@@ -54,6 +54,21 @@ pub enum ClientError {
     Refused(PathBuf, String),
 }
 
+impl ClientError {
+    /// Whether there was no daemon, or it ended while it was asked: another one may be started.
+    #[must_use]
+    pub fn is_without_daemon(&self) -> bool {
+        match self {
+            Self::NoDaemon(_) => true,
+            Self::Failed(_, error) => matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof
+            ),
+            _ => false,
+        }
+    }
+}
+
 /// Asks the daemon whose attach socket is `attach`.
 ///
 /// # Errors
