@@ -249,6 +249,23 @@ fn an_idle_daemon_costs_nothing_and_ends() {
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }
 
+/// A program that has no socket yet needs the daemon all the same: a shell, or a script that sleeps.
+#[test]
+fn a_daemon_does_not_end_before_a_program_that_run_has_begun() {
+    let place = Place::with_library();
+    let mut daemon = place.daemon(&["--idle-exit", "1"]);
+    let mut program = place
+        .command(&["run", "--require", "--", "sleep", "60"])
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(program.try_wait().unwrap().is_none());
+    assert!(place.ask(&["status"]).status.success());
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn commands_answer_in_json_and_in_words() {
     let place = Place::new();

@@ -31,6 +31,7 @@ use netchannel_scheduler::Settings;
 use turns::Turns;
 
 mod answers;
+mod awaited;
 mod commands;
 mod half_open;
 mod hosts;
@@ -45,6 +46,7 @@ mod turns;
 mod users;
 
 use answers::Work;
+use awaited::Awaited;
 use tenants::Tenants;
 
 /// Connections of one kind that are accepted in one pass.
@@ -78,6 +80,7 @@ pub struct Daemon {
     reloads: [u64; 2],
     spare: Spare,
     half_open: HalfOpen,
+    awaited: Awaited,
     started: Instant,
     idle_since: Option<Instant>,
     ending: bool,
@@ -220,6 +223,7 @@ impl Daemon {
                 refused: Faults::default(),
             },
             half_open,
+            awaited: Awaited::default(),
             started: now,
             idle_since: Some(now),
             ending: false,
@@ -304,10 +308,9 @@ impl Daemon {
         for number in self.half_open.overdue(now) {
             self.detach(number, Some("a connection that never attached"));
         }
-        let programs = self.core.programs().values();
-        if programs
-            .clone()
-            .any(netchannel_engine::program::Program::is_attached)
+        let mut programs = self.core.programs().values();
+        if !self.awaited.is_empty()
+            || programs.any(netchannel_engine::program::Program::is_attached)
         {
             self.idle_since = None;
         } else {
@@ -393,6 +396,7 @@ impl Daemon {
             }
             Subject::Program(number) => self.on_program(number, turns),
             Subject::Command(number) => self.on_command(number, event),
+            Subject::Awaited(process) => self.awaited.remove(process),
         }
     }
 

@@ -35,6 +35,8 @@ pub enum Subject {
     Command(u32),
     /// A client of metrics sends its request or can take more.
     Fetch(u32),
+    /// A process ends whose program may not have attached.
+    Awaited(u32),
 }
 
 impl Subject {
@@ -51,6 +53,7 @@ impl Subject {
             Self::Program(number) => 6 << 32 | number as u64,
             Self::Command(number) => 7 << 32 | number as u64,
             Self::Fetch(number) => 8 << 32 | number as u64,
+            Self::Awaited(process) => 9 << 32 | process as u64,
         }
     }
 
@@ -68,6 +71,7 @@ impl Subject {
             (6, number) => Self::Program(number),
             (7, number) => Self::Command(number),
             (8, number) => Self::Fetch(number),
+            (9, process) => Self::Awaited(process),
             _ => return None,
         })
     }

@@ -4,6 +4,7 @@ use super::answers::{Answer, Work};
 use super::{BATCH, Daemon, accept, peer_credentials};
 use crate::admin::Step;
 use crate::watch::{Subject, WatchEvent};
+use netchannel_control::types::Request;
 use std::time::Instant;
 
 impl Daemon {
@@ -40,6 +41,12 @@ impl Daemon {
             return;
         };
         if let Step::Answer(request) = step {
+            // Who asks that is about to execute a program.
+            if matches!(request, Request::Hello)
+                && let Some(peer) = peer_credentials(&command.socket)
+            {
+                self.await_program(peer);
+            }
             let answer = self.respond(request, user);
             let Some(command) = self.commands.get(number) else {
                 return;

@@ -249,14 +249,8 @@ fn wait_for_room(lane: &mut Lane, length: usize) -> Result<usize, c_int> {
 
 /// The number of bytes in a pipe.
 fn bytes_in_pipe(pipe: c_int) -> usize {
-    let mut count: c_int = 0;
-    let place = (&raw mut count).addr();
-    // SAFETY: the kernel writes to a local int.
-    let asked = unsafe {
-        let words = [sys::int(pipe), libc::FIONREAD as usize, place, 0, 0, 0];
-        sys::raw(libc::SYS_ioctl, words)
-    };
-    asked.map_or(0, |_| usize::try_from(count).unwrap_or(0))
+    let count = sys::file::count(pipe, libc::FIONREAD);
+    count.map_or(0, |count| usize::try_from(count).unwrap_or(0))
 }
 
 /// From the socket into a pipe.

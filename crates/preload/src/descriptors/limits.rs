@@ -248,7 +248,11 @@ pub fn receive_message(
 ) -> Result<(usize, usize), c_int> {
     let looked = for_library(|| sys::peek_message(fd, bytes, descriptors));
     let got = match looked {
-        Err(libc::EMFILE) if with_room(|| has_numbers(fd)) => return Err(libc::EPROTO),
+        Err(libc::EMFILE)
+            if with_room(|| has_numbers(sys::MOST, || sys::duplicate(fd, 0, true))) =>
+        {
+            return Err(libc::EPROTO);
+        }
         got => got?,
     };
     // The descriptors were received by the peek: those of the message itself are dropped.
@@ -264,18 +268,25 @@ pub fn receive_message(
     }
 }
 
-/// Whether there are numbers for all descriptors of any message.
-fn has_numbers(any: c_int) -> bool {
+/// Whether a program without a daemon has the numbers to take a connection up: for a region of its own, the link, and
+/// the region of the connection's program.
+pub fn has_room_for_a_connection() -> bool {
+    with_room(|| has_numbers(3, || sys::open(c"/", libc::O_PATH)))
+}
+
+/// Whether `make` makes so many descriptors, at most as many as a message has.
+fn has_numbers(wanted: usize, mut make: impl FnMut() -> Result<c_int, c_int>) -> bool {
     let mut made = [-1; sys::MOST];
     let count = made
         .iter_mut()
+        .take(wanted)
         .map_while(|made| {
-            *made = sys::duplicate(any, 0, true).ok()?;
+            *made = make().ok()?;
             Some(())
         })
         .count();
     made.iter().take(count).for_each(|fd| sys::close(*fd));
-    count == made.len()
+    count == wanted
 }
 
 /// Runs a call in which the program reads or changes its limits, and which must not see a raised limit.

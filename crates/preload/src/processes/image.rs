@@ -5,10 +5,10 @@ use std::ffi::CString;
 
 use libc::{c_char, c_int};
 
-use crate::descriptors::{attach, user};
+use crate::descriptors::{attach, confinement, limits, user};
 use crate::ground::environment::Kept;
 use crate::processes::program::{Verdict, contains};
-use crate::processes::{in_transit, passing, pump_hand_over};
+use crate::processes::{in_transit, not_taken_up, passing, pump_hand_over};
 
 /// Set if sockets were inherited over the exec.
 const INHERIT: &[u8] = b"NETCHANNEL_INHERIT=";
@@ -80,12 +80,12 @@ pub fn adopt_inherited(inherited: &Inherited) {
                 libc::unsetenv(name.as_ptr());
             }
         }
-        if attach::ensure()
-            .or_else(attach::attach_without_daemon)
-            .is_some()
-        {
+        let alone = || limits::has_room_for_a_connection().then(attach::attach_without_daemon);
+        if attach::ensure().or_else(|| alone()?).is_some() {
             let sets = sets.and_then(|sets| String::from_utf8(sets).ok());
             passing::adopt_inherited(sets.as_deref());
+        } else if !confinement::began_confined() {
+            not_taken_up::end_inherited();
         }
     }
     if let Some(names) = inherited.names.map(String::from_utf8_lossy) {

@@ -5,6 +5,7 @@ pub mod filters;
 pub mod fork;
 pub mod image;
 pub mod in_transit;
+pub mod not_taken_up;
 pub mod passing;
 pub mod peer_libraries;
 pub mod program;

@@ -13,15 +13,16 @@ use std::sync::OnceLock;
 
 use core::sync::atomic::Ordering;
 
-use netchannel_abi::link::{ANCHOR_MARK, Role};
+use netchannel_abi::link::Role;
 use netchannel_abi::message::{Message, Operation};
 use netchannel_abi::program::{SocketEntry, State};
 
 use crate::connections::connection;
 use crate::descriptors::table::{self, Kind};
-use crate::descriptors::{attach, credentials, limits};
+use crate::descriptors::{attach, credentials};
 use crate::ground::{clock, gate, process, sys};
 use crate::processes::in_transit::{self, Record};
+use crate::processes::not_taken_up::{self, is_unknown_anchor, replace_by_reset};
 use crate::sockets::lane::Lane;
 use crate::sockets::link::LinkEnd;
 use crate::sockets::socket::{self, Socket, status};
@@ -127,13 +128,6 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     socket.drop_reference();
 }
 
-/// Whether a descriptor is an anchor of an unknown connection.
-fn is_unknown_anchor(fd: i32) -> bool {
-    table::get(fd).kind() == Kind::Foreign
-        && sys::option(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU) == Ok(ANCHOR_MARK)
-        && sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
-}
-
 /// Adopts a received descriptor, if it is the anchor of a virtual socket. `again` when the same descriptor will be
 /// received once more (a peek).
 pub fn adopt(fd: i32, again: bool) {
@@ -201,22 +195,6 @@ fn look_up_deposit(
             answered => return answered,
         }
     }
-}
-
-/// Replaces an anchor whose connection can not be had by a socket that is reset: a call on it gets `ECONNRESET`,
-/// instead of waiting forever on an anchor without tokens.
-fn replace_by_reset(anchor: i32) {
-    let Ok((end, other)) = limits::for_library(|| sys::socket_pair(libc::SOCK_STREAM)) else {
-        return;
-    };
-    let status = sys::fcntl(anchor, libc::F_GETFL, 0).unwrap_or(0);
-    let flags = sys::fcntl(anchor, libc::F_GETFD, 0).unwrap_or(0);
-    // The kernel reports a reset for an end that is closed with unread bytes.
-    let _ = sys::send(end, &[0], 0);
-    sys::close(other);
-    let _ = sys::fcntl(end, libc::F_SETFL, status);
-    let _ = sys::replace(end, anchor, flags & libc::FD_CLOEXEC as usize != 0);
-    sys::close(end);
 }
 
 /// As [`find`], by the sender's record: the sender's daemon has ended, and the next one has no deposit.
@@ -340,6 +318,7 @@ pub fn adopt_inherited(sets: Option<&str>) {
             adopted.push((cookie, word));
         }
     }
+    not_taken_up::end_inherited();
     in_transit::drop_inherited();
     epoll::adopt_inherited(sets);
     if !adopted.is_empty() {
@@ -375,29 +354,5 @@ mod tests {
         for fd in [anchor, other, local, peer] {
             sys::close(fd);
         }
-    }
-
-    #[test]
-    fn a_connection_that_is_broken_off_is_reset_and_not_waited_for() {
-        let (anchor, other) = sys::socket_pair(libc::SOCK_STREAM).unwrap();
-        sys::fcntl(anchor, libc::F_SETFL, libc::O_NONBLOCK as usize).unwrap();
-        sys::fcntl(anchor, libc::F_SETFD, libc::FD_CLOEXEC as usize).unwrap();
-        replace_by_reset(anchor);
-        assert!(sys::has_hung_up(other), "nobody else has it");
-        let flags = sys::fcntl(anchor, libc::F_GETFL, 0).unwrap();
-        assert_ne!(flags & libc::O_NONBLOCK as usize, 0);
-        assert_eq!(
-            sys::fcntl(anchor, libc::F_GETFD, 0),
-            Ok(libc::FD_CLOEXEC as usize)
-        );
-        let mut bytes = [0; 8];
-        assert_eq!(sys::receive(anchor, &mut bytes, 0), Err(libc::ECONNRESET));
-        assert_eq!(sys::receive(anchor, &mut bytes, 0), Ok(0));
-        assert_eq!(
-            sys::send(anchor, &bytes, libc::MSG_NOSIGNAL),
-            Err(libc::EPIPE)
-        );
-        sys::close(anchor);
-        sys::close(other);
     }
 }

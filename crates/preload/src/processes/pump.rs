@@ -251,17 +251,7 @@ fn was_all_read(fd: i32) -> Result<bool, i32> {
     /// The kernel reports a message as read before the last bytes of its accounting are released; no message counts for
     /// so little.
     const SMALLEST_CHARGE: c_int = 64;
-    let mut left: c_int = 0;
-    let words = [
-        sys::int(fd),
-        TIOCOUTQ as usize,
-        (&raw mut left).addr(),
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: the kernel writes one number.
-    unsafe { sys::raw(libc::SYS_ioctl, words) }?;
+    let left = sys::file::count(fd, TIOCOUTQ)?;
     if left >= SMALLEST_CHARGE {
         return Ok(false);
     }

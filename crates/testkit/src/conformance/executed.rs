@@ -77,6 +77,12 @@ pub fn run(arguments: &[String]) {
             send_all(number(1), arguments[2].as_bytes());
             expect_end(number(1));
         }
+        // Sends bytes on its standard input, and tells by its exit code whether it could.
+        "send-or-say-so" => {
+            if sys::send(0, &[b'x'; 5000], libc::MSG_NOSIGNAL) != Ok(5000) {
+                sys::exit_now(7);
+            }
+        }
         // Receives a descriptor over an AF_UNIX socket, which is one of TCP or may be any, and echoes on it.
         "receive-echo" => {
             let passed = sys::recv_descriptor(number(1)).expect("recvmsg");

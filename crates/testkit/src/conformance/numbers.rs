@@ -20,6 +20,7 @@ cases! {
         numbers_close_range,
         numbers_closed_unseen_and_used_again,
         numbers_closed_unseen_and_received_again,
+        numbers_few_for_a_program_that_is_executed,
     ];
 }
 
@@ -300,4 +301,32 @@ fn numbers_closed_unseen_and_received_again(family: Family) {
         sys::close(client).unwrap();
     }
     child.join();
+}
+
+/// What a program sends on a connection that it inherits comes, or it is told that it does not.
+fn numbers_few_for_a_program_that_is_executed(family: Family) {
+    for free in 1..8 {
+        let (client, server) = pair(family);
+        let child = fork_child(|| {
+            assert_eq!(sys::dup2(server, 0), Ok(0));
+            sys::close_range(3, u32::MAX, 0).unwrap();
+            let limit = libc::rlimit {
+                rlim_cur: 3 + free,
+                rlim_max: 3 + free,
+            };
+            sys::set_limit(libc::RLIMIT_NOFILE, &limit).unwrap();
+            exec_helper(&["send-or-say-so"], true);
+        });
+        sys::close(server).unwrap();
+        let mut bytes = vec![0; 10_000];
+        let mut received = 0;
+        while let Ok(size @ 1..) = sys::recv(client, &mut bytes, 0) {
+            received += size;
+        }
+        match child.wait() {
+            Ended::Exit(0) => assert_eq!(received, 5000, "{free} free numbers"),
+            ended => assert_eq!(ended, Ended::Exit(7), "{free} free numbers"),
+        }
+        sys::close(client).unwrap();
+    }
 }
