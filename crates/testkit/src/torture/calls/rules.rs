@@ -253,7 +253,7 @@ pub const KEPT: &[Rule] = &[
     rule("8.18", Once, LOOKS, ["", ENDED_OR_CLOSED, "n", "n|0"]),
     rule("8.18", Rest, RECEIVING, ["", ENDED_OR_CLOSED, "0|-1 ECONNRESET", "-1 EAGAIN"]),
     rule("8.18", Rest, SENDING, ["", ENDED_OR_CLOSED, "-1 EPIPE|-1 ECONNRESET", "n|0|-1 ECONNRESET|-1 EFAULT"]),
-    rule("8.18", Rest, &["shutdown"], ["", ENDED, "-1 ENOTCONN", "0"]),
+    rule("8.18", Rest, &["shutdown", "getpeername"], ["", ENDED, "-1 ENOTCONN", "0|-1 EFAULT"]),
     rule("8.18", Rest, &["bind"], ["", ENDED, "0", "-1 EINVAL"]),
     rule("8.18", Rest, &["connect"], ["", ENDED, "-1 EPIPE", "-1 ECONNRESET"]),
     // A broken pipe with its signal.
