@@ -7,6 +7,7 @@ use libc::{c_char, c_int};
 
 use crate::descriptors::{attach, confinement, limits, user};
 use crate::ground::environment::Kept;
+use crate::ground::sys;
 use crate::processes::program::{Verdict, contains};
 use crate::processes::{in_transit, not_taken_up, passing, pump_hand_over};
 
@@ -85,7 +86,7 @@ pub fn adopt_inherited(inherited: &Inherited) {
             let sets = sets.and_then(|sets| String::from_utf8(sets).ok());
             passing::adopt_inherited(sets.as_deref());
         } else if !confinement::began_confined() {
-            not_taken_up::end_inherited();
+            not_taken_up::end_inherited(sys::open_descriptors());
         }
     }
     if let Some(names) = inherited.names.map(String::from_utf8_lossy) {

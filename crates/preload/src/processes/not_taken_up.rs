@@ -22,11 +22,12 @@ pub fn replace_by_reset(anchor: i32) {
     }
 }
 
-/// At the start of a program: ends the inherited connections that were not taken up, as where a hard limit leaves the
-/// library too few numbers. Where both ends are among them, their anchors are a pair that passes bytes on by itself.
+/// At the start of a program: ends the connections among inherited `descriptors` that were not taken up, as where a hard
+/// limit leaves the library too few numbers. Where both ends are among them, their anchors are a pair that passes bytes
+/// on by itself.
 #[cold]
-pub fn end_inherited() {
-    let inherited = sys::open_descriptors().into_iter();
+pub fn end_inherited(descriptors: Vec<i32>) {
+    let inherited = descriptors.into_iter();
     let anchors: Vec<_> = inherited.filter(|fd| is_unknown_anchor(*fd)).collect();
     for anchor in &anchors {
         if leads_to_any_of(*anchor, &anchors) {

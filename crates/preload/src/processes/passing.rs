@@ -295,6 +295,7 @@ pub fn adopt_kernel_socket(fd: i32) {
 /// At the start of a program: adopts the inherited sockets. `sets` describes the epoll sets.
 pub fn adopt_inherited(sets: Option<&str>) {
     let mut adopted: Vec<(u64, table::Word)> = Vec::new();
+    let mut left = Vec::new();
     for fd in sys::open_descriptors() {
         if table::get(fd).kind() != Kind::Foreign {
             continue;
@@ -316,9 +317,11 @@ pub fn adopt_inherited(sets: Option<&str>) {
         let word = table::get(fd);
         if word.kind() == Kind::Virtual {
             adopted.push((cookie, word));
+        } else {
+            left.push(fd);
         }
     }
-    not_taken_up::end_inherited();
+    not_taken_up::end_inherited(left);
     in_transit::drop_inherited();
     epoll::adopt_inherited(sets);
     if !adopted.is_empty() {
