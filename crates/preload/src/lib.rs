@@ -81,6 +81,10 @@ impl housekeeping::Housekeeping for Housekeeper {
         connection::deferred::announce_due();
     }
 
+    fn withdraw(&self) {
+        connection::withdrawal::withdraw_late();
+    }
+
     fn release(&self, socket: &socket::Socket) {
         accepting::release(socket);
     }

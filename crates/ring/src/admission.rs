@@ -1,4 +1,5 @@
-//! The decision about a connection in the queue of a listener: a server accepts it, or its client withdraws it.
+//! The decision about a connection in the queue of a listener, or one that was announced to one of several processes that
+//! have it: a server accepts it, or its client withdraws it.
 //!
 //! The word carries the slot's generation: a slot is used again while the queue still has the message of its former
 //! connection.
@@ -17,6 +18,13 @@ pub fn wait(word: &AtomicU32, generation: u32) {
 /// the same slot.
 pub fn accept(word: &AtomicU32, generation: u32) -> bool {
     decide(word, generation, queued::ACCEPTED)
+}
+
+/// (server) As [`accept`], of a connection that was announced: only those can be withdrawn whose client has called
+/// [`wait`].
+pub fn accept_announced(word: &AtomicU32, generation: u32) -> bool {
+    accept(word, generation)
+        || word.load(Ordering::Acquire) != queued::word(generation, queued::WITHDRAWN)
 }
 
 /// (client) Withdraws the connection. False where it was already accepted.
@@ -47,6 +55,20 @@ mod tests {
             assert!(withdraw(&word, generation));
             assert!(!accept(&word, generation));
         }
+    }
+
+    #[test]
+    fn an_announced_one_may_never_have_waited() {
+        let word = AtomicU32::new(0);
+        assert!(accept_announced(&word, 7));
+        wait(&word, 8);
+        assert!(accept_announced(&word, 8));
+        // A second try to accept it.
+        assert!(accept_announced(&word, 8));
+        wait(&word, 9);
+        assert!(withdraw(&word, 9));
+        assert!(!accept_announced(&word, 9));
+        assert!(accept_announced(&word, 10));
     }
 
     #[test]

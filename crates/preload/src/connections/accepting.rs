@@ -37,11 +37,21 @@ pub fn accept(fd: i32, socket: &Socket, flags: i32) -> Result<Accepted, i32> {
     daemon_renewal::follow();
     listener.begin_accept();
     listener.settle_relatives(socket);
+    listener.begin_looking(socket.entry);
     let blocking = !socket.has(status::NONBLOCKING);
+    let waits_among = blocking && socket.has(status::SHARED);
+    let alone = waits_among && listener.begin_waiting_accept();
     let mut place = None;
     let accepted = find_connection(fd, socket, listener, flags, &mut place);
     place.inspect(|place| place.leave());
-    if socket.has(status::SHARED) && (blocking || listener.keeps_taken()) {
+    if waits_among && accepted.is_ok() {
+        listener.end_waiting_accept();
+    }
+    if alone {
+        if accepted.is_ok() {
+            listener.note_accept();
+        }
+    } else if socket.has(status::SHARED) && (blocking || listener.keeps_taken()) {
         listener::withdraw();
     } else if !blocking && accepted.is_ok() {
         listener.note_accept();
@@ -112,9 +122,8 @@ fn find_connection(
         }
         while let Some(pending) = listener.take(flags) {
             if pending.in_place && pending.link.is_queued() {
-                pending
-                    .link
-                    .set_awake(socket.has(status::NONBLOCKING) && wake_ups::has_serving_loop());
+                let loops = socket.has(status::NONBLOCKING) && wake_ups::has_serving_loop();
+                pending.link.set_awake(loops || listener.accepts_alone());
             }
             match connection::accept(socket, pending, flags, place) {
                 Ok((made, peer)) => {

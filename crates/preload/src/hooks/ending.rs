@@ -2,7 +2,7 @@
 
 use libc::c_int;
 
-use crate::connections::connection::deferred;
+use crate::connections::connection::{deferred, withdrawal};
 use crate::descriptors::attach;
 use crate::ground::sys;
 use crate::sockets::listener;
@@ -36,6 +36,7 @@ fn hand_on() {
 #[cold]
 fn hand_on_now() {
     deferred::end_all();
+    withdrawal::withdraw_all();
     listener::hand_on_at_exit();
 }
 

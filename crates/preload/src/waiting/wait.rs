@@ -133,7 +133,7 @@ fn sleep(
     lane.begin_sleep(unit, wanted);
     // Before the last look: a hold that expires after it bounds the sleep, and an expired one is seen by it.
     let held = lane.hold_remaining().filter(|_| wanted == bits::DATA);
-    let held = if housekeeping::any_deferred() {
+    let held = if housekeeping::any_due() {
         housekeeping::announce_due();
         housekeeping::earliest(held)
     } else {
@@ -319,7 +319,7 @@ fn sleep_while_held(
         };
         match slept {
             Err(libc::EAGAIN) if held <= left => match lane.hold_remaining() {
-                Some(again) if !ready(lane) && !housekeeping::any_deferred() => held = again,
+                Some(again) if !ready(lane) && !housekeeping::any_due() => held = again,
                 _ => return Ok(true),
             },
             slept => return slept,

@@ -24,6 +24,7 @@ mod corner_04_leavers;
 mod corner_04_one_queue;
 mod corner_04_prefork;
 mod corner_04_queue;
+mod corner_04_sole_acceptor;
 mod corner_05_exec;
 mod corner_06_rights;
 mod corner_06_unconnected;

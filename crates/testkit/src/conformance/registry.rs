@@ -13,6 +13,7 @@ const FILES: &[&[Case]] = &[
     crate::corner_04_leavers::CASES,
     crate::corner_04_one_queue::CASES,
     crate::corner_04_queue::CASES,
+    crate::corner_04_sole_acceptor::CASES,
     crate::corner_05_exec::CASES,
     crate::corner_06_rights::CASES,
     crate::corner_06_unconnected::CASES,

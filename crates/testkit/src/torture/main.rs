@@ -228,6 +228,10 @@ fn main() {
     if let Some(status) = calls::run(&command, &rest) {
         std::process::exit(status);
     }
+    let asks = |word: &String| word == "--help" || word == "-h";
+    if rest.iter().chain([&command]).any(asks) {
+        return println!("{USAGE}");
+    }
     if command == handed::GOES_ON {
         return handed::executed(&rest);
     }

@@ -49,6 +49,10 @@ pub fn accept(
         listener::reset(&pending);
         return Err(0);
     }
+    if !link.is_queued() && !link.admit_announced(loan.handle) {
+        listener::reset(&pending);
+        return Err(0);
+    }
     let close_on_exec = flags & libc::SOCK_CLOEXEC != 0;
     let Some(socket) = socket::allocate(Kind::Virtual, State::Virtual) else {
         attach::close_internal(loan.anchor);

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use netchannel_abi::link::{Role, side_flags};
 
 use super::leaving::Leaving;
-use super::{deferred, ephemeral_port};
+use super::{deferred, ephemeral_port, withdrawal};
 use crate::descriptors::table::{self, Kind, Word};
 use crate::descriptors::{attach, ports};
 use crate::ground::gate::{self, Inside};
@@ -20,6 +20,9 @@ use crate::waiting::epoll;
 pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
     if socket.word.kind() == Kind::Deferred && deferred::announce_end(fd, socket) {
         // The end of a deferred connection is announced, too.
+        return socket::of(fd).map_or(Err(libc::EBADF), |now| close(fd, &now));
+    }
+    if socket.word.kind() == Kind::Virtual && withdrawal::before_close(fd, socket) {
         return socket::of(fd).map_or(Err(libc::EBADF), |now| close(fd, &now));
     }
     // To a forked child the socket is either open or closed, in the table and in the count.

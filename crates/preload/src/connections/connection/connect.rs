@@ -397,6 +397,10 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
     options::publish_first_words(socket, &slot.client);
     let initial_flags = crate::sockets::lane::flags_at_start(socket);
     slot.client.flags.fetch_or(initial_flags, Ordering::AcqRel);
+    let can_be_withdrawn = !link.is_queued() && target.has_queue() && !target.remote;
+    if can_be_withdrawn {
+        link.mark_waiting(handle);
+    }
     let announced = if link.is_queued() {
         let anchor = listener::enter(link, handle, &target);
         loan.anchor = anchor.unwrap_or(-1);
@@ -467,6 +471,9 @@ fn establish(fd: i32, socket: &Socket, route: &Route, local: &Address, peer: &Ad
         flags::apply_to_anchor(&turned, fd);
     }
     drop(replacing);
+    if can_be_withdrawn {
+        housekeeping::note_announced(&turned);
+    }
     if let Some(header) = header() {
         header.connects.fetch_add(1, Ordering::Relaxed);
     }

@@ -19,6 +19,7 @@ pub mod refused_connects;
 mod replacing;
 mod shutdown;
 mod tuples;
+pub mod withdrawal;
 
 use core::sync::atomic::{AtomicI32, Ordering};
 

@@ -13,7 +13,7 @@ use crate::descriptors::{confinement, gateway};
 use crate::ground::sys;
 use crate::sockets::socket::status;
 
-/// What must not have happened to this side. An urgent byte or bytes that are held back are not sent again.
+/// What must not have happened to this side. Bytes that are held back are not sent again.
 const ODD_STATUS: u32 = status::PENDING
     | status::REFUSED
     | status::DISSOLVED
@@ -25,7 +25,7 @@ const ODD_STATUS: u32 = status::PENDING
     | status::HOLDS;
 
 impl Lane {
-    /// Whether the other end, whose anchor is closed, has ended without accepting the connection or saying anything, and
+    /// Whether the other end, where its anchor is closed, has ended without accepting the connection or saying anything, and
     /// nobody but this process has this end. A program that ends in good order, or closes its listener, says so in its
     /// flags.
     #[cold]
@@ -35,7 +35,6 @@ impl Lane {
             && self.link.listener != RELAY
             && self.peer_flags() & side_flags::SAID_BY_ACCEPTOR == 0
             && !socket.has(ODD_STATUS)
-            && socket.entry.urgent_sent.load(Ordering::Relaxed) == 0
             && socket.entry.receive.own.load(Ordering::Relaxed) == 0
             && socket.is_unshared()
             && !socket.is_foreign()

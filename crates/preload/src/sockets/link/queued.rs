@@ -87,14 +87,14 @@ impl LinkEnd {
         Some(self.memory())
     }
 
-    /// (client) Marks a connection that is about to enter the queue.
-    pub fn mark_queued(&self, handle: Handle) {
+    /// (client) Marks a connection that is about to enter the queue, or to be announced to one of several processes.
+    pub fn mark_waiting(&self, handle: Handle) {
         if let Some(slot) = self.slot(handle.index) {
             admission::wait(&slot.meta.queued, handle.generation);
         }
     }
 
-    /// (client) Withdraws a connection from the queue. False where it was already accepted.
+    /// (client) Withdraws a connection that [waits](Self::mark_waiting). False where it was already accepted.
     pub fn withdraw(&self, handle: Handle) -> bool {
         let slot = self.slot(handle.index);
         slot.is_some_and(|slot| admission::withdraw(&slot.meta.queued, handle.generation))
@@ -104,6 +104,12 @@ impl LinkEnd {
     pub fn admit(&self, handle: Handle) -> bool {
         let slot = self.slot(handle.index);
         slot.is_some_and(|slot| admission::accept(&slot.meta.queued, handle.generation))
+    }
+
+    /// (server) Accepts a connection that was announced over the link. False where its client has withdrawn it.
+    pub fn admit_announced(&self, handle: Handle) -> bool {
+        let slot = self.slot(handle.index);
+        slot.is_some_and(|slot| admission::accept_announced(&slot.meta.queued, handle.generation))
     }
 
     /// (client) The ring that was lent with a slot.

@@ -30,6 +30,7 @@ impl Listener {
     }
 
     fn leave(&'static self, alone: bool, last: bool) {
+        self.end_looking();
         self.open.store(false, Ordering::Release);
         if alone {
             // Offers on their way are reset now, not when their clients look for a server.
@@ -221,6 +222,7 @@ pub fn expect_no_more() {
 /// announce on them any more.
 pub fn hand_over() {
     announce_retired();
+    for_each_listener(Listener::end_looking);
     // The next image does not share the clients' queues.
     leave_queues();
     // Connections in the common queues are for the next image, too, which does not share them.
@@ -245,6 +247,9 @@ pub fn hand_on_to_next() {
 pub fn hand_on_at_exit() {
     if attach::current().is_none() || confinement::is_filtered() {
         return;
+    }
+    if sys::process() == process::number() {
+        for_each_listener(Listener::end_looking);
     }
     let any = REGISTRY.lock().is_some_and(|registry| {
         let come = !registry.servers.is_empty();

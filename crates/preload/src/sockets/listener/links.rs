@@ -454,6 +454,7 @@ pub fn reset_in_child() {
         listener.watchers.reset();
         listener.eras.reset_in_child();
         listener.accepts.store(false, Ordering::Relaxed);
+        listener.looker.store(0, Ordering::Relaxed);
         listener.taking.reset();
         listener.wake_ups.close();
         listener.end_wait_set_in_child();

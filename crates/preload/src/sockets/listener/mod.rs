@@ -18,6 +18,7 @@ mod resetting;
 mod scarcity;
 mod shared_queues;
 pub mod sleeping;
+mod sole_acceptor;
 mod strangers;
 mod wait_set;
 pub mod wake_ups;
@@ -61,6 +62,7 @@ pub use links::{
 pub use pending_connection::{Addresses, Pending};
 pub use queue::{enter, may_enter};
 pub use shared_queues::{before_adoption, before_fork, before_scarcity, settle_unwatched};
+pub use sole_acceptor::{leave_at, leave_if_late};
 pub use wait_set::{WaitSet, place};
 
 /// An event loop that watches a listener.
@@ -107,6 +109,14 @@ pub struct Listener {
     accepted: AtomicU64,
     /// This process has called accept.
     accepts: AtomicBool,
+    /// What names this process among those that look for connections; 0 before it does.
+    looker: AtomicU64,
+    /// When an accept that waits last took a connection.
+    waiting_accept: AtomicU64,
+    /// How many such accepts in a row began soon after the one before.
+    quick_accepts: AtomicU32,
+    /// When these last told the links that somebody looks.
+    published: AtomicU64,
     /// It was inherited over an exec, or received.
     is_inherited: bool,
     /// A look has left connections with the daemon, which may still be there.
@@ -196,6 +206,10 @@ impl Listener {
             arrived: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             accepts: AtomicBool::new(false),
+            looker: AtomicU64::new(0),
+            waiting_accept: AtomicU64::new(0),
+            quick_accepts: AtomicU32::new(0),
+            published: AtomicU64::new(0),
             is_inherited: inherited,
             is_left: AtomicBool::new(false),
             was_reported: AtomicBool::new(false),

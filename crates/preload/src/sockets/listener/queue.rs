@@ -298,7 +298,7 @@ pub fn may_enter(target: &names::Target) -> bool {
 /// # Errors
 /// Those of `connect` and `sendmsg`; `ECONNREFUSED` where not all holders of the listener share the queue any more.
 pub fn enter(link: &LinkEnd, handle: Handle, target: &names::Target) -> Result<i32, i32> {
-    link.mark_queued(handle);
+    link.mark_waiting(handle);
     // For programs of other users the daemon vouches for the memory.
     let is_given = Some(target.queue_user) == credentials::at_daemon(credentials::owner());
     let memory = is_given.then(|| link.memory_for(target.holders)).flatten();

@@ -10,7 +10,7 @@
 //! A look by poll, select or epoll leaves connections in these queues. They are lost only with the last of the
 //! relatives, as over TCP.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use netchannel_abi::address::Address;
 use netchannel_abi::handle::Handle;
@@ -75,6 +75,11 @@ impl SharedQueues {
     /// The descriptor of the clients' queue, -1 for none.
     fn queued(&self) -> i32 {
         self.queue().map_or(-1, Queue::number)
+    }
+
+    /// What names the process that alone looks for connections.
+    pub fn sole_looker(&self) -> &AtomicU64 {
+        &self.entry.receive.noted
     }
 
     pub fn arrived(&self) -> u64 {
@@ -530,6 +535,7 @@ fn settle_unwatched_now() {
 pub fn before_adoption(listening: &socket::Socket) {
     if let Some(listener) = listening.listener() {
         listener.make_shared_queues(listening.entry, Queue::open);
+        listener.end_looking_alone(listening.entry);
     }
 }
 

@@ -24,6 +24,8 @@ const MOST_QUICK: u32 = 8;
 const SLOW_WEIGHT: u32 = 2;
 /// Some loop of this process has watched connections together with a listener, see [`has_serving_loop`].
 static SERVES: AtomicBool = AtomicBool::new(false);
+/// This process alone accepts from some listener, see [`super::sole_acceptor`].
+static ALONE: AtomicBool = AtomicBool::new(false);
 /// An event loop that has accepted accepts again within this time, in the units of the clock.
 pub(super) const SOON: u64 = 1000 * clock::MICROSECOND;
 
@@ -44,7 +46,21 @@ pub fn note_serving() {
 
 /// Whether there is such a loop: it will accept what is announced to it while it is awake.
 pub fn has_serving_loop() -> bool {
-    SERVES.load(Ordering::Relaxed)
+    SERVES.load(Ordering::Relaxed) || accepts_alone()
+}
+
+/// Notes whether this process is such an acceptor.
+#[inline]
+pub(super) fn note_alone(alone: bool) {
+    if accepts_alone() != alone {
+        ALONE.store(alone, Ordering::Relaxed);
+    }
+}
+
+/// Whether it is.
+#[inline]
+pub fn accepts_alone() -> bool {
+    ALONE.load(Ordering::Relaxed)
 }
 
 /// Whether a woken loop of this process accepts soon.
@@ -88,6 +104,7 @@ pub fn reset_in_child() {
     ACCEPTED.store(0, Ordering::Relaxed);
     QUICK_TURNS.store(MOST_QUICK, Ordering::Relaxed);
     SERVES.store(false, Ordering::Relaxed);
+    ALONE.store(false, Ordering::Relaxed);
 }
 
 /// The wake-ups of one listener: an eventfd that counts, made when a thread first sleeps for it.

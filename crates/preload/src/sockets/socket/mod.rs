@@ -143,6 +143,9 @@ pub struct Local {
     pub arrived_at_hold: AtomicU64,
     /// When the kernel was last asked whether the peer lives.
     pub checked: AtomicU64,
+    /// When the connection was announced to one of several processes that have the listener, in the units of the clock; 0
+    /// where it can not be withdrawn.
+    pub announced: AtomicU64,
     /// The port of a connection that has ended.
     pub former_port: FormerPort,
     /// For a deferred connection, the library's duplicate of the end of a pair that is under its number, see
@@ -297,6 +300,7 @@ fn reset_local(local: &Local) {
     }
     local.owner.store(0, Ordering::Relaxed);
     local.checked.store(0, Ordering::Relaxed);
+    local.announced.store(0, Ordering::Relaxed);
     local.former_port.forget();
 }
 

@@ -320,7 +320,9 @@ impl EpollSet {
                 if !state.cells.is_empty() || !state.watched.is_empty() {
                     wake_ups::note_serving();
                 }
-                if let Some(listener) = socket::of_word(item.word).and_then(|s| s.listener()) {
+                let socket = socket::of_word(item.word);
+                if let Some((socket, listener)) = socket.and_then(|s| Some((s, s.listener()?))) {
+                    listener.begin_looking(socket.entry);
                     let exclusive = item.events & flag(EPOLLEXCLUSIVE);
                     self.add_channel(listener.channel(), exclusive);
                     for queue in listener.queues() {

@@ -11,7 +11,7 @@ use libc::{POLLIN, pollfd};
 
 use crate::descriptors::table::{self, Kind};
 use crate::ground::{cancel, clock, sys};
-use crate::sockets::listener::Listener;
+use crate::sockets::listener::{Listener, wake_ups};
 use crate::sockets::socket::Socket;
 use crate::waiting::holds::release;
 use crate::waiting::signals::BlockedSignals;
@@ -101,7 +101,7 @@ pub fn wait_for_connection(
     mask: *const libc::sigset_t,
 ) -> Result<usize, i32> {
     let options = CallOptions {
-        loops: false,
+        loops: wake_ups::accepts_alone(),
         filter: EventFilter::Poll,
     };
     poll_few::<FEW>(set, timeout, mask, options)

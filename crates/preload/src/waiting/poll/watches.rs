@@ -55,7 +55,11 @@ pub(super) fn resolve(fd: i32, accepts: bool) -> Watch {
     };
     match socket.word.kind() {
         Kind::Virtual => Lane::of(socket, fd).map_or(Watch::Kernel, Watch::Lane),
-        Kind::Listener => Watch::Listener(socket, accepts),
+        Kind::Listener => {
+            let listener = socket.listener();
+            listener.inspect(|listener| listener.begin_looking(socket.entry));
+            Watch::Listener(socket, accepts)
+        }
         Kind::Deferred => Watch::Deferred,
         _ => Watch::Kernel,
     }

@@ -114,16 +114,18 @@ impl Plan {
         let shape = shapes[random.below(shapes.len())];
         let is_possible = |way: &Way| shape != Shape::PreforkKilled || !matches!(way, Way::Loop(_));
         let ways: Vec<_> = WAYS.into_iter().filter(is_possible).collect();
+        let workers = random.between(1, 5);
         Self {
             seed,
             family: family.unwrap_or(drawn),
             shape,
-            workers: random.between(1, 5),
+            workers,
             clients: (0..random.between(1, 3))
                 .map(|_| ways[random.below(ways.len())])
                 .collect(),
             together: random.between(1, 6),
-            connections: random.between(20, 120) as u64,
+            // A worker that alone accepts becomes known as such after many connections only.
+            connections: random.between(20, if workers == 1 { 400 } else { 120 }) as u64,
             pest: !random.once_in(4),
         }
     }
