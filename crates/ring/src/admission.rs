@@ -23,8 +23,11 @@ pub fn accept(word: &AtomicU32, generation: u32) -> bool {
 /// (server) As [`accept`], of a connection that was announced: only those can be withdrawn whose client has called
 /// [`wait`].
 pub fn accept_announced(word: &AtomicU32, generation: u32) -> bool {
-    accept(word, generation)
-        || word.load(Ordering::Acquire) != queued::word(generation, queued::WITHDRAWN)
+    let [waits, withdrawn] =
+        [queued::WAITS, queued::WITHDRAWN].map(|fate| queued::word(generation, fate));
+    // The other words decide nothing any more, and the line stays the client's. Acquire: as in `decide`.
+    let seen = word.load(Ordering::Acquire);
+    seen != withdrawn && (seen != waits || accept(word, generation))
 }
 
 /// (client) Withdraws the connection. False where it was already accepted.

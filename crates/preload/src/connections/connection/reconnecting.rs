@@ -13,7 +13,7 @@ use super::replacing::{go_on_in_kernel, make_kernel};
 use super::{REPLACING, falls_back, flags};
 use crate::descriptors::table;
 use crate::descriptors::{attach, names};
-use crate::ground::sys;
+use crate::ground::{process, sys};
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{Socket, status};
 
@@ -44,7 +44,12 @@ pub(super) fn withdraw(fd: i32, socket: &Socket) -> bool {
         0 => MOST_AT_ONCE,
         _ => LEAST_AT_ONCE,
     };
-    unaccepted(fd, socket).is_some() && bytes <= most && by_kernel(fd, socket, true).is_ok()
+    // A child that runs in its parent's memory must not touch it.
+    let is_own = || sys::process() == process::number();
+    unaccepted(fd, socket).is_some()
+        && bytes <= most
+        && is_own()
+        && by_kernel(fd, socket, true).is_ok()
 }
 
 /// So many bytes the kernel takes on loopback at once.

@@ -108,6 +108,13 @@ pub fn has_server_links() -> bool {
     registry.is_none_or(|registry| registry.open_servers().next().is_some())
 }
 
+/// Whether a daemon or stack may announce connections to this process.
+pub(super) fn has_relayed_links() -> bool {
+    let registry = REGISTRY.lock();
+    let is_relayed = |link: &LinkEnd| link.relayed.load(Ordering::Relaxed);
+    registry.is_none_or(|registry| registry.open_servers().any(is_relayed))
+}
+
 /// Publishes that a thread that watches listeners is awake; `soon` says whether it will look at them again soon.
 pub fn awake(soon: bool) {
     let Some(registry) = REGISTRY.lock() else {

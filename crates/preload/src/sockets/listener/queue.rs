@@ -497,6 +497,7 @@ impl Listener {
 
     /// Leaves the queue: clients are told before the pending connections are taken to this process's list.
     pub(super) fn leave_queue(&self) {
+        self.leave_to_all();
         if let Some(queue) = self.shared_queues().and_then(|shared| shared.queue())
             && queue.name() != 0
         {

@@ -7,15 +7,20 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use netchannel_abi::program::SocketEntry;
 
 use super::departing::{clear_links, stop_looking};
-use super::links::{awake, for_each_listener};
+use super::links::{awake, for_each_listener, has_relayed_links};
 use super::{Listener, wake_ups};
-use crate::ground::{clock, sys};
+use crate::descriptors::confinement;
+use crate::ground::{clock, process};
 use crate::sockets::link::{LOOK_INTERVAL, LinkEnd};
 
 /// Several processes look, or have looked, for connections of the listener.
 const SEVERAL: u64 = u64::MAX;
-/// So many accepts in a row must have begun soon after the one before.
+/// So many accepts must have begun soon after the one before.
 const QUICK_ACCEPTS: u32 = 16;
+/// Most that are counted.
+const MOST_QUICK: u32 = 2 * QUICK_ACCEPTS;
+/// What a late one counts: a process may have waited for its processor.
+const LATE_WEIGHT: u32 = QUICK_ACCEPTS / 2;
 /// What was announced to a process that works for so long on one connection is left to all, in nanoseconds.
 const PATIENCE: u64 = 10_000_000;
 
@@ -35,7 +40,8 @@ impl Listener {
     // the queue, or gets them when the first one sees it.
     #[cold]
     fn note_looker(&self, entry: &SocketEntry) {
-        let own = sys::random().clamp(1, SEVERAL - 1);
+        // Not random bits of the kernel: the process may have filtered its calls.
+        let own = (clock::now() << 16 ^ u64::from(process::number())).clamp(1, SEVERAL - 1);
         self.looker.store(own, Ordering::Relaxed);
         let (sole, order) = (&entry.receive.noted, Ordering::Relaxed);
         if sole.compare_exchange(0, own, order, order).is_err() {
@@ -70,14 +76,22 @@ impl Listener {
 
     /// Called when an accept begins that waits, of a listener that relatives have. Returns [`Self::accepts_alone`].
     pub fn begin_waiting_accept(&self) -> bool {
-        let now = clock::now();
-        let since = now.wrapping_sub(self.waiting_accept.load(Ordering::Relaxed));
-        if since >= wake_ups::SOON || !self.is_sole_looker() {
+        if !self.is_sole_looker() {
             self.leave_to_all();
             return false;
         }
-        if !self.accepts_alone() {
-            self.quick_accepts.fetch_add(1, Ordering::Relaxed);
+        let now = clock::now();
+        let since = now.wrapping_sub(self.waiting_accept.load(Ordering::Relaxed));
+        let before = self.quick_accepts.load(Ordering::Relaxed);
+        let counted = match since < wake_ups::SOON {
+            true => MOST_QUICK.min(before + 1),
+            false => before.saturating_sub(LATE_WEIGHT),
+        };
+        if counted < QUICK_ACCEPTS {
+            self.leave_to_all();
+        }
+        self.quick_accepts.store(counted, Ordering::Relaxed);
+        if counted < QUICK_ACCEPTS {
             return false;
         }
         LEAVE_AT.store(0, Ordering::Relaxed);
@@ -94,8 +108,11 @@ impl Listener {
         self.shared_queues()
             .is_some_and(|shared| shared.sole_looker().load(Ordering::Relaxed) == own)
             && self.can_share()
+            && !confinement::is_filtered()
             && !self.awaits_strangers()
             && !self.has_unrelated_holders()
+            // A daemon or stack withdraws nothing.
+            && !has_relayed_links()
     }
 
     /// Called when such an accept has taken a connection.
@@ -109,25 +126,21 @@ impl Listener {
 
     /// Leaves what was announced to this process alone.
     #[inline]
-    fn leave_to_all(&self) {
-        if self.quick_accepts.load(Ordering::Relaxed) > 0 {
+    pub(super) fn leave_to_all(&self) {
+        if self.accepts_alone() {
             self.leave_to_all_now();
         }
     }
 
     #[cold]
     fn leave_to_all_now(&self) {
-        if self.quick_accepts.swap(0, Ordering::Relaxed) < QUICK_ACCEPTS {
-            return;
-        }
+        self.quick_accepts.store(0, Ordering::Relaxed);
         LEAVE_AT.store(0, Ordering::Relaxed);
         wake_ups::note_alone(false);
         stop_looking();
-        // Those of a daemon or stack stay: it makes no other ones.
-        let is_own = |link: &LinkEnd| {
-            self.has_number(link.listener) && !link.relayed.load(Ordering::Relaxed)
-        };
-        clear_links(is_own);
+        // A daemon or stack has just come with one, and makes no other.
+        let is_direct = |link: &LinkEnd| !link.relayed.load(Ordering::Relaxed);
+        clear_links(|link| self.has_number(link.listener) && is_direct(link));
         self.share();
     }
 }
