@@ -105,8 +105,8 @@ pub struct Direction {
     /// Own index: tail when sending, head when receiving.
     pub own: AtomicU64,
     /// For sending: bytes sent last that met a closed peer. For receiving: the index from which on bytes have
-    /// timestamps. Of a listener, receiving: a random word of the process that alone has looked for connections, all
-    /// ones where several have, 0 before.
+    /// timestamps. Of a listener, receiving: a word that names the process that alone has looked for connections,
+    /// all ones where several have, 0 before.
     pub noted: AtomicU64,
     /// Current ring, a [`crate::link::Geometry`] word.
     pub geometry: AtomicU64,

@@ -48,9 +48,14 @@ pub fn note_announced(socket: &Socket) {
     socket.local.announced.store(announced, Ordering::Relaxed);
     if UNACCEPTED.load(Ordering::Relaxed) == 0 {
         ANNOUNCED.store(true, Ordering::Relaxed);
-        let due = clock::nanoseconds().saturating_add(PATIENCE);
-        UNACCEPTED.store(due, Ordering::Relaxed);
+        look_later();
     }
+}
+
+/// Has the connections looked at that wait when they may have waited for long.
+pub fn look_later() {
+    let due = clock::nanoseconds().saturating_add(PATIENCE);
+    UNACCEPTED.store(due, Ordering::Relaxed);
 }
 
 /// Whether connects wait to be carried on.

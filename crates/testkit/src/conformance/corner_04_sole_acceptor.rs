@@ -138,6 +138,7 @@ fn sends_urgent_bytes(address: SocketAddr, connected: &Baton) {
     expect_end(client);
 }
 
+/// A client process that knows the child, and connects once more when it is told to.
 struct Client {
     told: Baton,
     connected: Baton,

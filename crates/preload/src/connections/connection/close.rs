@@ -18,11 +18,13 @@ use crate::waiting::epoll;
 
 /// Closes a descriptor of a socket of the library.
 pub fn close(fd: i32, socket: &Socket) -> Result<(), i32> {
-    if socket.word.kind() == Kind::Deferred && deferred::announce_end(fd, socket) {
+    let turned = match socket.word.kind() {
         // The end of a deferred connection is announced, too.
-        return socket::of(fd).map_or(Err(libc::EBADF), |now| close(fd, &now));
-    }
-    if socket.word.kind() == Kind::Virtual && withdrawal::before_close(fd, socket) {
+        Kind::Deferred => deferred::announce_end(fd, socket),
+        Kind::Virtual => withdrawal::before_close(fd, socket),
+        _ => false,
+    };
+    if turned {
         return socket::of(fd).map_or(Err(libc::EBADF), |now| close(fd, &now));
     }
     // To a forked child the socket is either open or closed, in the table and in the count.

@@ -1,7 +1,7 @@
 //! Connections that no program has accepted when their acceptor was killed, or that are
 //! [withdrawn](super::withdrawal): they are made anew through the kernel, from the same address to the same listener,
-//! under the same descriptors, and what was sent is sent again. As over TCP,
-//! another process that has the listener accepts them.
+//! under the same descriptors, and what was sent is sent again. As over TCP, another process that has the listener
+//! accepts them.
 
 use core::sync::atomic::Ordering;
 

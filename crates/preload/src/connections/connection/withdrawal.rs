@@ -9,7 +9,7 @@ use crate::descriptors::table::{self, Kind};
 use crate::ground::clock;
 use crate::sockets::lane::Lane;
 use crate::sockets::socket::{self, Socket};
-use crate::waiting::housekeeping::{ANNOUNCED, PATIENCE, UNACCEPTED};
+use crate::waiting::housekeeping::{ANNOUNCED, PATIENCE, UNACCEPTED, look_later};
 
 /// [`PATIENCE`] in the units of the clock.
 const LONG: u64 = PATIENCE / 1000 * clock::MICROSECOND;
@@ -30,8 +30,7 @@ pub fn withdraw_late() {
         }
     });
     if waits {
-        let due = clock::nanoseconds().saturating_add(PATIENCE);
-        UNACCEPTED.store(due, Ordering::Relaxed);
+        look_later();
     }
 }
 
